@@ -215,13 +215,13 @@ def test_bad_version_2_files_name_file_and_line(key: str) -> None:
 
 
 def test_extension_contradictions_are_errors(tmp_path: Path) -> None:
-    """The extension may not contradict the content; missing and oversized files are typed errors too."""
+    """The extension may not contradict the content; missing and oversized files are errors too."""
     good = V2 + f"[Network Data]\n{POINT}[End]"
     assert read(good, "a.s2p").n_ports == read(good, "a.ts").n_ports == read(good, "").n_ports == 2
     for text, name, message in ((good, "a.s3p", "says 3"), ("# GHz RI\n1 0 0\n", "a.z1p", "says Z")):
         with pytest.raises(FileFormatError, match=message):
             read(text, name)
-    with pytest.raises(FileFormatError, match=r"none\.s1p: cannot be read"):
+    with pytest.raises(FileNotFoundError):
         read_touchstone(tmp_path / "none.s1p")
     with pytest.raises(FileFormatError, match="more than the limit"):
         read_touchstone(b"# GHz RI\n1 0 0\n", name="a.s1p", max_bytes=5)

@@ -33,9 +33,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from emma_jax.errors import FileFormatError, ShapeError
+from emma_jax.io.sources import Source, open_source, source_name
 
 __all__ = ["Touchstone", "read_touchstone", "write_touchstone"]
 
+_MAX_BYTES = 512 * 2**20
 _UNITS = {"hz": 0, "khz": 3, "mhz": 6, "ghz": 9}
 _UNIT_NAMES = {"hz": "Hz", "khz": "kHz", "mhz": "MHz", "ghz": "GHz"}
 _FORMATS = ("ma", "db", "ri")
@@ -97,9 +99,7 @@ class Touchstone:
         )
 
 
-def read_touchstone(
-    source: str | os.PathLike[str] | bytes, *, name: str | None = None, max_bytes: int = 512 * 2**20
-) -> Touchstone:
+def read_touchstone(source: Source, *, name: str | None = None, max_bytes: int = _MAX_BYTES) -> Touchstone:
     """Read S-parameters from a Touchstone file of version 1.0, 1.1, 2.0 or 2.1.
 
     The port count of a version 1 file is the N of its ``.sNp`` extension; with another extension, or none, it is the
@@ -107,9 +107,8 @@ def read_touchstone(
     blocks are skipped.
 
     Args:
-      source: a path, or the bytes of a file.
-      name: the file's name where ``source`` is bytes; its extension counts as above. For a path, a label to use in
-        messages in place of the path.
+      source: a path, or the content of a file as bytes or a seekable binary stream.
+      name: the file's name, for messages and for its extension; by default the path or the stream's own name.
       max_bytes: refuse larger files.
 
     Returns:
@@ -119,32 +118,18 @@ def read_touchstone(
       FileFormatError: naming the file and, where there is one, the line: no option line, unknown or repeated options,
         parameters other than S, mixed-mode data, a number that is none, a frequency point with too few or too many
         numbers, frequencies that do not increase, a file that ends early, contradictory port counts.
+      OSError: the path cannot be opened.
     """
-    data, label, suffix_of = _load(source, name, max_bytes)
+    nameless = not isinstance(source, (str, os.PathLike)) and not isinstance(getattr(source, "name", None), str)
+    label = name or ("<memory>" if nameless else source_name(source, None))
+    with open_source(source, label, max_bytes) as (stream, _):
+        data = stream.read()
 
     def fail(line: int | None, message: str) -> NoReturn:
         raise FileFormatError(f"line {line}: {message}" if line is not None else message, argument=label)
 
     scan = _scan(_decode(data, fail), fail)
-    return _interpret(scan, suffix_of, label, fail)
-
-
-def _load(source: str | os.PathLike[str] | bytes, name: str | None, max_bytes: int) -> tuple[bytes, str, str]:
-    """The bytes, a label for messages, and the name whose extension counts."""
-    if isinstance(source, bytes):
-        label = name or "<bytes>"
-        size, data, suffix_of = len(source), source, name or ""
-    else:
-        path = Path(source)
-        label, suffix_of = name or str(path), path.name
-        try:
-            size = path.stat().st_size
-            data = path.read_bytes() if size <= max_bytes else b""
-        except OSError as error:
-            raise FileFormatError(f"cannot be read: {error.strerror or error}", argument=label) from error
-    if size > max_bytes:
-        raise FileFormatError(f"has {size} bytes, more than the limit of {max_bytes}", argument=label)
-    return data, label, suffix_of
+    return _interpret(scan, label, fail)
 
 
 def _decode(data: bytes, fail: _Fail) -> str:
@@ -311,14 +296,14 @@ def _positive(line: int, token: str, what: str, fail: _Fail) -> float:
     return value
 
 
-def _interpret(scan: _Scan, suffix_of: str, label: str, fail: _Fail) -> Touchstone:
+def _interpret(scan: _Scan, label: str, fail: _Fail) -> Touchstone:
     """Numbers, order and references from the scanned lines."""
     assert scan.options is not None
     options = _options(*scan.options, fail)
     version = scan.version()
     if not scan.network:
         fail(None, "holds no network data")
-    extension = _EXTENSION.search(suffix_of.lower())
+    extension = _EXTENSION.search(label.lower())
     if extension and extension[1] in "yzhg":
         fail(None, f"unsupported parameter: the extension says {extension[1].upper()}, only S-parameters are scored")
     hint = int(extension[2]) if extension and extension[1] == "s" else None
