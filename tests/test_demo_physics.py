@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from emma_jax.demo import aoa, drone, fingerprint, los, modulation
-from emma_jax.demo.scene import NearestCentroid, complex_normal, frequency_shift, noise, snr_bins
+from emma_jax.demo.scene import NearestCentroid, complex_normal, frequency_shift, noise, snr_thirds
 
 ONE_PATH = {"k_factor_db": 300.0, "delay_spread_ns": 1.0, "angle_spread_deg": 1.0}
 
@@ -45,7 +45,8 @@ def test_frequency_shift_moves_a_tone_to_its_bin() -> None:
 
 def test_snr_thirds() -> None:
     """Groups are the thirds of the SNR range, its ends included. Oracle: arithmetic."""
-    assert snr_bins(np.array([0, 2.9, 3.1, 6.1, 9.0]), (0, 9)).tolist() == [0, 0, 1, 2, 2]
+    names = snr_thirds(np.array([0, 2.9, 3.1, 6.1, 9.0]), (0, 9))
+    assert names.tolist() == ["SNR low", "SNR low", "SNR middle", "SNR high", "SNR high"]
 
 
 def test_nearest_centroid_is_the_linear_rule_between_two_classes() -> None:

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emma_jax.demo.scene import Array, Draws, Scene, complex_normal, noise, snr_bins, uniform
+from emma_jax.demo.scene import Array, Draws, Scene, complex_normal, noise, snr_thirds, uniform
 
 __all__ = ["SCENE", "Site", "bartlett", "circular_mean", "music", "simulate", "steering"]
 
@@ -110,7 +110,7 @@ def simulate(rng: np.random.Generator, site: Site, n: int) -> Draws:
     channel = np.einsum("nl,nlm,nlq->nmq", gain, response, rotation)
     symbols = complex_normal(rng, (n, NUM_SUBCARRIERS, site.num_snapshots))
     signals = channel @ symbols / np.sqrt(NUM_SUBCARRIERS)
-    return Draws(signals + noise(rng, signals.shape, snr_db), angle, snr_bins(snr_db, site.snr_db))
+    return Draws(signals + noise(rng, signals.shape, snr_db), angle, snr_thirds(snr_db, site.snr_db))
 
 
 def _array_response(rng: np.random.Generator, site: Site, angle_deg: Array) -> Array:

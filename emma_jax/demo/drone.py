@@ -30,7 +30,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emma_jax.demo.scene import Array, Draws, NearestCentroid, Scene, complex_normal, frequency_shift, snr_bins, uniform
+from emma_jax.demo.scene import (
+    Array,
+    Draws,
+    NearestCentroid,
+    Scene,
+    complex_normal,
+    frequency_shift,
+    snr_thirds,
+    uniform,
+)
 
 __all__ = ["DOWNLINKS", "SCENE", "Ofdm", "Sky", "cyclic_prefix_statistic", "energy_db", "ofdm_signal", "simulate"]
 
@@ -98,7 +107,7 @@ def simulate(rng: np.random.Generator, sky: Sky, n: int) -> Draws:
         carrier = np.exp(2j * np.pi * rng.random((n, 1))) * np.ones(NUM_SAMPLES)
         signals += 10 ** (sky.carrier_db / 20) * frequency_shift(carrier, rng.uniform(-0.3, 0.3, n))
     gain_db = sky.gain_error_db * rng.standard_normal(n)
-    return Draws(signals * 10 ** (gain_db / 20)[:, None], label, snr_bins(snr_db, sky.snr_db))
+    return Draws(signals * 10 ** (gain_db / 20)[:, None], label, snr_thirds(snr_db, sky.snr_db))
 
 
 def _multipath(rng: np.random.Generator, signals: Array, num_taps: int, decay: float) -> Array:

@@ -33,7 +33,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emma_jax.demo.scene import Array, Draws, NearestCentroid, Scene, frequency_shift, noise, snr_bins, uniform
+from emma_jax.demo.scene import Array, Draws, NearestCentroid, Scene, frequency_shift, noise, snr_thirds, uniform
 
 __all__ = [
     "EMITTERS",
@@ -144,7 +144,7 @@ def simulate(rng: np.random.Generator, receiver: Receiver, n: int) -> Draws:
     signals = signals * np.exp(2j * np.pi * rng.random((n, 1)))
     signals = frequency_shift(signals, CYCLES_PER_SAMPLE_PER_PPM * offset_ppm)
     signals = iq_imbalance(signals, receiver.gain_db, receiver.phase_deg)
-    return Draws(signals + noise(rng, signals.shape, snr_db), label, snr_bins(snr_db, receiver.snr_db))
+    return Draws(signals + noise(rng, signals.shape, snr_db), label, snr_thirds(snr_db, receiver.snr_db))
 
 
 def carrier_offset(signals: Array) -> Array:

@@ -29,7 +29,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emma_jax.demo.scene import Array, Draws, NearestCentroid, Scene, complex_normal, noise, snr_bins, uniform
+from emma_jax.demo.scene import Array, Draws, NearestCentroid, Scene, complex_normal, noise, snr_thirds, uniform
 
 __all__ = ["SCENE", "Track", "k_factor", "rician_fading", "simulate"]
 
@@ -76,7 +76,7 @@ def simulate(rng: np.random.Generator, track: Track, n: int) -> Draws:
     k_factor = np.where(label == 1, 10 ** (uniform(rng, track.k_factor_db, n) / 10), 0.0)
     signals = rician_fading(rng, k_factor, track.correlation, NUM_SAMPLES)
     signals = signals * _shadowing(rng, track.shadowing_db, n)
-    return Draws(signals + noise(rng, signals.shape, snr_db), label, snr_bins(snr_db, track.snr_db))
+    return Draws(signals + noise(rng, signals.shape, snr_db), label, snr_thirds(snr_db, track.snr_db))
 
 
 def _shadowing(rng: np.random.Generator, deviation_db: float, n: int) -> Array:

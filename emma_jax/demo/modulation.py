@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from emma_jax.demo.scene import Array, Draws, Scene, complex_normal, frequency_shift, snr_bins, uniform
+from emma_jax.demo.scene import Array, Draws, Scene, complex_normal, frequency_shift, snr_thirds, uniform
 
 __all__ = ["CONSTELLATIONS", "SCENE", "THEORY", "Link", "cumulants", "simulate"]
 
@@ -88,7 +88,7 @@ def simulate(rng: np.random.Generator, link: Link, n: int) -> Draws:
     phase_deg = 360 * rng.random((n, 1)) + link.phase_noise_deg * rng.standard_normal(signals.shape).cumsum(axis=1)
     signals = frequency_shift(signals * np.exp(1j * np.deg2rad(phase_deg)), rng.uniform(-1, 1, n) * link.offset)
     signals = signals * 10 ** (snr_db / 20)[:, None] + complex_normal(rng, signals.shape)
-    return Draws(signals, label, snr_bins(snr_db, link.snr_db))
+    return Draws(signals, label, snr_thirds(snr_db, link.snr_db))
 
 
 def cumulants(signals: Array, noise_power: float = 0.0) -> Array:

@@ -28,7 +28,7 @@ __all__ = [
     "concatenate",
     "frequency_shift",
     "noise",
-    "snr_bins",
+    "snr_thirds",
     "uniform",
 ]
 
@@ -42,7 +42,7 @@ class Draws:
     Attributes:
       signals: complex128 ``[N, ...]``, what a model may look at.
       labels: ``[N]``, float degrees or int classes: what it has to find.
-      groups: int ``[N]``, the SNR third (0 low, 1 middle, 2 high) of the environment's range, for a breakdown.
+      groups: ``[N]`` names: in which third of the environment's SNR range a sample lies, for a breakdown of its score.
     """
 
     signals: Array
@@ -100,11 +100,12 @@ def uniform(rng: np.random.Generator, interval: tuple[float, float], n: int) -> 
     return rng.uniform(interval[0], interval[1], n)
 
 
-def snr_bins(snr_db: Array, interval: tuple[float, float]) -> Array:
-    """Which third of ``interval`` (dB) each value lies in: 0, 1 or 2."""
+def snr_thirds(snr_db: Array, interval: tuple[float, float]) -> Array:
+    """Which third of ``interval`` (dB) each value lies in, by name: ``[N]`` strings."""
     low, high = interval
-    third = np.floor(3 * (snr_db - low) / (high - low))
-    return np.clip(third, 0, 2).astype(np.int64)
+    third = np.clip(np.floor(3 * (snr_db - low) / (high - low)), 0, 2).astype(int)
+    names: Array = np.array(["SNR low", "SNR middle", "SNR high"])
+    return names.take(third)
 
 
 def frequency_shift(signals: Array, cycles_per_sample: Array) -> Array:
