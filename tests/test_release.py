@@ -29,6 +29,7 @@ from emma_jax.release import (
     load_release,
     write_atomically,
 )
+from emma_jax.tasks import list_tasks
 
 ANCHOR = {"m_min": 0.0, "m_max": 42.5, "basis": "circular mean"}
 V01 = ("E-ID-DRONE", "E-ID-FP", "E-LOC-AOA", "E-LOC-LOS")
@@ -52,7 +53,11 @@ def folder(tmp_path: Path) -> Path:
     return root
 
 
-TASKS = {"E-LOC-AOA": {"anchor": ANCHOR}, "E-ID-FP": {"axis": "unit"}}
+CHANCE = {"m_min": 0.25, "m_max": 1.0, "basis": "chance"}
+TASKS = {
+    "E-LOC-AOA": {"anchor": ANCHOR},
+    "E-ID-FP": {"axis": "unit", "params": {"num_classes": 4}, "anchor": CHANCE},
+}
 
 
 @pytest.fixture
@@ -143,9 +148,9 @@ def test_release_is_read_only(frozen):
     with pytest.raises(TypeError):
         frozen.tasks["E-LOC-AOA"].folds["x"] = None
     with pytest.raises(TypeError):
-        frozen.tasks["E-ID-FP"].params["trials"] = "x"
-    frozen.params("E-ID-FP")["trials"] = "x"
-    assert frozen.params("E-ID-FP") == {"trials": "pooled"}
+        frozen.tasks["E-ID-FP"].params["num_classes"] = 5
+    frozen.params("E-ID-FP")["num_classes"] = 5
+    assert frozen.params("E-ID-FP") == {"num_classes": 4}
 
 
 def test_release_in_memory_has_the_digest_of_its_content(frozen):
@@ -420,7 +425,7 @@ def test_manifest_size_is_limited(tmp_path, monkeypatch):
         (("tasks", "E-ID-FP", "in_ood_avg"), 1, "in_ood_avg: has to be true or false"),
         (("tasks", "E-ID-FP", "metric"), 3, "metric: has to be one line of text"),
         (("tasks", "E-ID-FP", "anchor"), None, "E-ID-FP: anchor: a task in OOD-avg needs one"),
-        (("tasks", "E-ID-FP", "anchor", "m_max"), 0.0625, "has to be below"),
+        (("tasks", "E-ID-FP", "anchor", "m_max"), 0.25, "has to be below"),
         (("tasks", "E-ID-FP", "anchor", "m_max"), 0.01, "has to be below"),
         (("tasks", "E-ID-FP", "anchor", "m_max"), "1", "m_max: expected one real number"),
         (("tasks", "E-ID-FP", "anchor", "m_max"), True, "m_max: expected one real number"),
@@ -494,7 +499,7 @@ env-a = {}
 env-b = { axis = "band" }
 [tasks.E-ID-FP]
 axis = "unit"
-params = { num_classes = 4, trials = "pooled" }
+params = { num_classes = 4 }
 anchor = { m_min = 0.25, m_max = 1.0, basis = "chance" }
 """
 
@@ -509,7 +514,7 @@ def test_freeze_from_toml(folder):
     assert release.digest != draft.digest
     assert {f: x.axis for f, x in release.tasks["E-LOC-AOA"].folds.items()} == {"env-a": "environment", "env-b": "band"}
     assert release.tasks["E-LOC-AOA"].real.n == 3
-    assert release.params("E-ID-FP") == {"num_classes": 4, "trials": "pooled"}
+    assert release.params("E-ID-FP") == {"num_classes": 4}
     assert release.anchor("E-ID-FP") == Anchor(0.25, 1.0, "higher", "chance")
     assert len(release.verify(release.digest)) == 4
 
@@ -594,6 +599,17 @@ def test_descriptions_that_do_not_fit(folder, tasks, message):
         build_release(folder, name="t", tasks=tasks, frozen=True)
     assert message in str(caught.value)
     assert sorted(p.name for p in folder.iterdir()) == ["labels"]
+
+
+def test_what_a_description_leaves_out_is_proposed(folder):
+    """Metric, direction, unit, anchor and params come from v0.1-proposed, fold names from the files that lie there."""
+    proposed = load_release("v0.1-proposed")
+    release = build_release(folder, name="t", tasks={"E-LOC-AOA": {}, "E-ID-FP": {"axis": "unit"}}, frozen=True)
+    for task, entry in release.tasks.items():
+        theirs = proposed.tasks[task]
+        assert (entry.metric, entry.direction, entry.unit) == (theirs.metric, theirs.direction, theirs.unit)
+        assert entry.anchor == theirs.anchor and entry.params == theirs.params and entry.in_ood_avg
+    assert list(release.tasks["E-LOC-AOA"].folds) == ["env-a", "env-b"]
 
 
 def test_a_new_task_is_described_in_full(tmp_path):
@@ -775,6 +791,22 @@ def test_the_proposal_that_is_shipped():
     assert all(e.anchor.basis for e in release.tasks.values() if e.anchor)
     assert not any(e.folds or e.real for e in release.tasks.values()) and release.verify() == ()
     assert release.params("E-CH-BEAM") == {"k": 3}
+
+
+def test_the_proposal_fits_the_registry():
+    """Each registered task of the proposal takes the pinned parameters, and its headline is the release's metric."""
+    release = load_release("v0.1-proposed")
+    tasks = [task for task in list_tasks() if task.id in release.tasks]
+    assert {task.id for task in tasks} >= {*V01, "E-ID-AMC"}
+    for task in tasks:
+        entry, pinned = release.tasks[task.id], release.task(task.id)
+        head = pinned.headline
+        assert (head.name, head.direction, head.unit) == (entry.metric, entry.direction, entry.unit)
+        assert task.in_ood_avg == entry.in_ood_avg
+        assert {name: pinned.params[name] for name in entry.params} == release.params(task.id)
+        assert pinned == task and hash(pinned) == hash(task)  # a bare id means the proposal
+    with pytest.raises(ReleaseError, match="has no task 'E-X'"):
+        release.task("E-X")
 
 
 def test_the_proposal_is_what_its_description_says(tmp_path, monkeypatch):
