@@ -9,7 +9,8 @@ _LAZY = {
     "Labels": "read",
     "Predictions": "read",
     "atomic_write": "write",
-    "dumps_strict": "write",
+    "dumps_strict": "strict",
+    "loads_strict": "strict",
     "read_arrays": "read",
     "read_hdf5": "hdf5",
     "read_labels": "read",
@@ -40,7 +41,8 @@ if TYPE_CHECKING:
     from emma_jax.io.read import read_arrays as read_arrays
     from emma_jax.io.read import read_labels as read_labels
     from emma_jax.io.read import read_predictions as read_predictions
+    from emma_jax.io.strict import dumps_strict as dumps_strict
+    from emma_jax.io.strict import loads_strict as loads_strict
     from emma_jax.io.touchstone import read_touchstone as read_touchstone
     from emma_jax.io.write import atomic_write as atomic_write
-    from emma_jax.io.write import dumps_strict as dumps_strict
     from emma_jax.io.write import write_npz as write_npz

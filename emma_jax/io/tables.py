@@ -15,7 +15,6 @@ from __future__ import annotations
 import csv
 import io
 import itertools
-import json
 import math
 import re
 from collections import Counter
@@ -28,6 +27,7 @@ import numpy as np
 
 from emma_jax.errors import FileFormatError
 from emma_jax.io.arrays import aligned_empty
+from emma_jax.io.strict import strict_decode
 
 __all__ = ["csv_loaders", "jsonl_loaders"]
 
@@ -211,7 +211,6 @@ def jsonl_loaders(stream: BinaryIO, name: str) -> Loaders:
       FileFormatError: a line that is no JSON object, a NaN or Infinity token, a key given twice, a key that some lines
         lack (on loading it), values that do not form an array, no line at all, or not UTF-8.
     """
-    decode = json.JSONDecoder(object_pairs_hook=_unique_keys, parse_constant=_no_constant).decode
     lines: list[int] = []
     records: list[dict[str, Any]] = []
     with _text(stream, name) as text:
@@ -219,7 +218,7 @@ def jsonl_loaders(stream: BinaryIO, name: str) -> Loaders:
             if not line.strip(" \t\r\n"):
                 continue
             try:
-                record = decode(line)
+                record = strict_decode(line)
             except (ValueError, RecursionError) as error:
                 _fail(name, number, f"not a line of strict JSON: {str(error)[:120]}")
             if not isinstance(record, dict):
@@ -229,17 +228,6 @@ def jsonl_loaders(stream: BinaryIO, name: str) -> Loaders:
     if not records:
         raise FileFormatError('empty; every sample needs a line such as {"id": ..., "pred": ...}', argument=name)
     return {key: partial(_jsonl_column, records, lines, key, name) for key in records[0]}
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) != len(pairs):
-        raise ValueError("a key is given twice")
-    return record
-
-
-def _no_constant(token: str) -> NoReturn:
-    raise ValueError(f'the token {token} is not JSON; write the string "nan", "inf" or "-inf"')
 
 
 def _jsonl_column(records: list[dict[str, Any]], lines: list[int], key: str, name: str) -> Any:

@@ -1,21 +1,20 @@
-"""Writers that leave either the old file or the whole new one, and JSON that any strict parser reads."""
+"""Writers that leave either the old file or the whole new one."""
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import BinaryIO
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-__all__ = ["atomic_file", "atomic_write", "dumps_strict", "write_npz"]
+__all__ = ["atomic_file", "atomic_write", "write_npz"]
 
 
 @contextmanager
@@ -75,34 +74,3 @@ def write_npz(path: str | os.PathLike[str], *, compress: bool = False, **arrays:
         for name, value in values.items():
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:  # a fixed date: 1980
                 np.lib.format.write_array(member, value, allow_pickle=False)
-
-
-def dumps_strict(value: Any, *, indent: int | None = 2) -> str:
-    """JSON text without NaN or Infinity tokens, keys sorted, a newline at the end.
-
-    Args:
-      value: mappings with string keys, sequences, strings, bools, numbers, None, NumPy or JAX scalars and arrays.
-      indent: as in `json.dumps`.
-
-    Returns:
-      The text. Infinities are the strings "inf" and "-inf"; NaN, an undefined value, is null.
-
-    Raises:
-      TypeError: anything else.
-    """
-    from emma_jax.scores import json_number
-
-    def plain(item: Any) -> Any:
-        if item is None or isinstance(item, (str, bool, int)):
-            return item
-        if isinstance(item, float):
-            return json_number(item)
-        if isinstance(item, Mapping):
-            return {str(k): plain(v) for k, v in item.items()}
-        if isinstance(item, (list, tuple)):
-            return [plain(v) for v in item]
-        if isinstance(item, np.generic) or hasattr(item, "__array__"):
-            return plain(np.asarray(item).tolist())
-        raise TypeError(f"{type(item).__name__} is not JSON")
-
-    return json.dumps(plain(value), sort_keys=True, indent=indent, allow_nan=False, ensure_ascii=False) + "\n"

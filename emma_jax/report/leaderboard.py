@@ -1,0 +1,253 @@
+"""The leaderboard: result documents of one release, ranked by OOD-avg, with what every number rests on beside it.
+
+The sim-to-real gap and the continuity column stand beside OOD-avg and never move a rank.
+"""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from emma_jax.errors import EmptyEvaluationError, SubmissionError
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+__all__ = ["build_leaderboard", "to_csv", "to_markdown", "to_table"]
+
+LEADERBOARD_FORMAT = "emma-leaderboard/1"
+
+_ARROWS = {"higher": "↑", "lower": "↓"}
+_UNKNOWN = "–"
+_UNDERPOWERED = "†"
+_FOOTNOTE = f"{_UNDERPOWERED} two environments or fewer in a task: the standard error rests on a single difference"
+
+
+def build_leaderboard(results: Sequence[Mapping[str, Any]], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Ranks results of one release.
+
+    Args:
+      results: documents from `emma_jax.submissions.score_submission` or `load_result`.
+      names: what errors call them (file names); numbered by default.
+
+    Returns:
+      A JSON-ready document: ``format, release, tasks`` (those averaged), ``others`` (reported beside), ``rows``. A row
+      has ``rank`` (equal OOD-avg, equal rank), ``name, model, ood_avg, ood_avg_se, underpowered, tasks`` and ``others``
+      (per task ``normalized`` in [0, 1], ``raw`` and its jackknife ``se`` in the metric's unit), ``gap_pp`` in
+      percentage points and ``gap_tasks`` that it is the mean over. Rows go from the highest OOD-avg down.
+
+    Raises:
+      EmptyEvaluationError: no results.
+      SubmissionError: results of different releases, which no ranking can compare, or of different tasks.
+    """
+    if not results:
+        raise EmptyEvaluationError("there are no results to rank", argument="results")
+    names = list(names) if names is not None else [f"result {i}" for i in range(len(results))]
+    first = results[0]
+    columns = _columns(first)
+    for result, name in zip(results, names):
+        ours, theirs = first["release"], result["release"]
+        if theirs["digest"] != ours["digest"]:
+            raise SubmissionError(
+                f"scored against {theirs['name']} ({theirs['digest']}), but {names[0]} against {ours['name']} "
+                f"({ours['digest']}); only results of one release can be ranked",
+                argument=name,
+            )
+        if _averaged(_columns(result)) != _averaged(columns):
+            raise SubmissionError(f"does not average the same tasks as {names[0]}", argument=name)
+        columns = {**_columns(result), **columns}
+    rows = sorted((_row(result) for result in results), key=lambda row: (-row["ood_avg"], row["name"], row["model"]))
+    for row in rows:
+        row["rank"] = 1 + sum(other["ood_avg"] > row["ood_avg"] for other in rows)
+    return {
+        "format": LEADERBOARD_FORMAT,
+        "release": dict(first["release"]),
+        "tasks": _averaged(columns),
+        "others": {task: column for task, column in sorted(columns.items()) if not column["in_ood_avg"]},
+        "rows": rows,
+    }
+
+
+def _columns(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    keys = ("metric", "direction", "unit", "in_ood_avg")
+    return {task: {key: entry[key] for key in keys} for task, entry in result["tasks"].items()}
+
+
+def _averaged(columns: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {task: column for task, column in sorted(columns.items()) if column["in_ood_avg"]}
+
+
+def _row(result: Mapping[str, Any]) -> dict[str, Any]:
+    def cells(in_ood_avg: bool) -> dict[str, Any]:
+        return {
+            task: {
+                "normalized": entry["normalized"],
+                "raw": entry["raw"],
+                "se": entry["jackknife_raw"]["se"],
+                "folds": entry["jackknife_raw"]["n"],
+                "underpowered": entry["jackknife_raw"]["underpowered"],
+                "gap_pp": entry["gap_pp"],
+            }
+            for task, entry in result["tasks"].items()
+            if entry["in_ood_avg"] == in_ood_avg
+        }
+
+    keys = ("ood_avg", "ood_avg_se", "underpowered", "gap_pp", "gap_tasks")
+    return {
+        "name": result["submission"]["name"],
+        "model": result["submission"]["model"],
+        **{key: result[key] for key in keys},
+        "tasks": cells(True),
+        "others": cells(False),
+        "scorer": result["scorer"]["version"],
+        "created": result["provenance"]["created"],
+    }
+
+
+# --- Numbers as people read them ---------------------------------------------------------------------------------
+
+
+def _float(value: Any) -> float:
+    """A number of a result document: null is NaN, "inf" and "-inf" are infinities."""
+    return math.nan if value is None else float(value)
+
+
+def _fixed(value: Any, digits: int) -> str:
+    number = _float(value)
+    return _UNKNOWN if math.isnan(number) else f"{number:.{digits}f}"
+
+
+def _digits(unit: str) -> int:
+    return 3 if unit == "1" else 2
+
+
+def _unit(unit: str) -> str:
+    return "" if unit == "1" else f" {unit}"
+
+
+def _ood_avg(row: Mapping[str, Any]) -> str:
+    return f"{_fixed(row['ood_avg'], 4)} ± {_fixed(row['ood_avg_se'], 4)}{_UNDERPOWERED if row['underpowered'] else ''}"
+
+
+def _cell(cell: Mapping[str, Any] | None, unit: str) -> str:
+    """Normalized score, and the raw one in brackets; a task without anchors has the raw one alone."""
+    if cell is None:
+        return _UNKNOWN
+    raw = f"{_fixed(cell['raw'], _digits(unit))}{_unit(unit)}"
+    return raw if cell["normalized"] is None else f"{_fixed(cell['normalized'], 3)} ({raw})"
+
+
+def _gap(row: Mapping[str, Any], tasks: int) -> str:
+    """The mean gap, and over how many tasks where that is not all of them."""
+    gap = _float(row["gap_pp"])
+    if math.isnan(gap):
+        return _UNKNOWN
+    return f"{gap:+.1f}" + ("" if len(row["gap_tasks"]) == tasks else f" ({len(row['gap_tasks'])}/{tasks})")
+
+
+def _text_table(board: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the readable forms; the first three columns are text or rank, the others numbers."""
+    tasks, others = board["tasks"], board["others"]
+    heads = [f"{t} {_ARROWS.get(c['direction'], '')}" for t, c in tasks.items()]
+    beside = [f"{t} {_ARROWS.get(c['direction'], '')} (not averaged)" for t, c in others.items()]
+    header = ["#", "submission", "model", "OOD-avg ± SE ↑", *heads, "gap pp", *beside]
+    rows = [
+        [
+            str(row["rank"]),
+            _one_line(row["name"]),
+            _one_line(row["model"]),
+            _ood_avg(row),
+            *(_cell(row["tasks"].get(t), c["unit"]) for t, c in tasks.items()),
+            _gap(row, len(tasks)),
+            *(_cell(row["others"].get(t), c["unit"]) for t, c in others.items()),
+        ]
+        for row in board["rows"]
+    ]
+    return header, rows
+
+
+def _one_line(text: str) -> str:
+    """Text of strangers without line breaks and other control characters."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _caption(board: Mapping[str, Any]) -> str:
+    release = board["release"]
+    state = "" if release["frozen"] else ", not frozen"
+    notes = ["normalized score (raw score)", "OOD-avg is the mean of the normalized scores; the gap never enters it"]
+    if any(row["underpowered"] for row in board["rows"]):
+        notes.append(_FOOTNOTE)
+    return f"Release {_one_line(release['name'])}{state}, {release['digest'][:19]}. " + "; ".join(notes) + "."
+
+
+# --- Forms -------------------------------------------------------------------------------------------------------
+
+
+def to_markdown(board: Mapping[str, Any]) -> str:
+    """The leaderboard of `build_leaderboard` as a Markdown table (units and direction in header and cells)."""
+    header, rows = _text_table(board)
+    lines = [
+        "| " + " | ".join(map(_markdown, header)) + " |",
+        "|" + "|".join("---" if 1 <= i <= 2 else "---:" for i in range(len(header))) + "|",
+        *("| " + " | ".join(map(_markdown, row)) + " |" for row in rows),
+        "",
+        _markdown(_caption(board)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _markdown(text: str) -> str:
+    """Text that is neither markup nor HTML nor the end of a cell."""
+    return re.sub(r"([\\`*_\[\]|~])", r"\\\1", html.escape(text, quote=False))
+
+
+def to_csv(board: Mapping[str, Any]) -> str:
+    """The leaderboard of `build_leaderboard` as CSV, one row a submission, full precision, units in the header."""
+    cells = [(part, t, c) for part in ("tasks", "others") for t, c in board[part].items()]
+    header = ["rank", "name", "model", "ood_avg", "ood_avg_se", "underpowered"]
+    for _, task, column in cells:
+        raw = f"{task} {column['metric']}" + (f" [{column['unit']}]" if column["unit"] != "1" else "")
+        header += [f"{task} normalized", raw, f"{raw} se"]
+    header += ["gap_pp", "gap_tasks", "scorer", "created", "release", "digest"]
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(header)
+    for row in board["rows"]:
+        line = [row["rank"], _spreadsheet(row["name"]), _spreadsheet(row["model"])]
+        line += [row["ood_avg"], row["ood_avg_se"], str(row["underpowered"]).lower()]
+        for part, task, _ in cells:
+            cell = row[part].get(task, {})
+            line += [cell.get(key) for key in ("normalized", "raw", "se")]
+        line += [row["gap_pp"], " ".join(row["gap_tasks"]), row["scorer"], row["created"]]
+        line += [board["release"]["name"], board["release"]["digest"]]
+        writer.writerow([_csv_number(value) for value in line])
+    return out.getvalue()
+
+
+def _csv_number(value: Any) -> Any:
+    return "" if value is None or (isinstance(value, float) and math.isnan(value)) else value
+
+
+def _spreadsheet(text: str) -> str:
+    """Spreadsheets run a cell that starts like a formula; a leading apostrophe keeps a stranger's name text."""
+    text = _one_line(text)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
+
+
+def to_table(board: Mapping[str, Any]) -> Table:
+    """The leaderboard of `build_leaderboard` as a rich table (units and direction in header and cells)."""
+    from rich.table import Table
+    from rich.text import Text
+
+    header, rows = _text_table(board)
+    table = Table(title="EMMA leaderboard", caption=_caption(board), title_justify="left", caption_justify="left")
+    for i, head in enumerate(header):
+        table.add_column(Text(head), justify="left" if 1 <= i <= 2 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*map(Text, row))  # Text: names of strangers are no markup
+    return table
