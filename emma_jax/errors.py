@@ -1,4 +1,5 @@
-"""Exceptions: every bad input has a type, and a message that names the task, the argument and the first offending index."""
+"""Exceptions: every bad input has a type, and a message that names the task, the argument and the first offending
+index."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ _FIELDS = ("n", "n_nonfinite", "n_invalid_label", "n_excluded", "n_absent_classe
 
 
 def _decode(limbs: Any) -> Any:
-    """Integer held as radix-2^16 limbs ``[..., 2]``: exact Python int / int64 on the host, uint32 (modulo 2^32) under trace."""
+    """Integer held as radix-2^16 limbs ``[..., 2]``: exact Python int / int64 on the host, uint32 (modulo 2^32)
+    under trace."""
     if isinstance(limbs, jax.core.Tracer):
         return limbs[..., 0] + (limbs[..., 1] << 16)
     limbs = np.asarray(limbs).astype(np.int64)
@@ -63,9 +64,7 @@ class Validity:
         return "Validity(" + ", ".join(f"{k}={getattr(self, k)}" for k in names) + ")"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Validity) and all(
-            np.array_equal(self._limbs[k], other._limbs[k]) for k in _FIELDS
-        )
+        return isinstance(other, Validity) and all(np.array_equal(self._limbs[k], other._limbs[k]) for k in _FIELDS)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -148,7 +147,9 @@ class Scores(Mapping[str, Any]):
         try:
             return self._values[name]
         except KeyError:
-            raise KeyError(f"{self.task or 'scores'}: no metric {name!r}; there are {', '.join(self._values)}") from None
+            raise KeyError(
+                f"{self.task or 'scores'}: no metric {name!r}; there are {', '.join(self._values)}"
+            ) from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -183,13 +184,15 @@ class Scores(Mapping[str, Any]):
         return f"Scores({self.task + ': ' if self.task else ''}{inner})"
 
     def tree_flatten_with_keys(self) -> tuple[tuple[tuple[Any, Any], ...], Any]:
-        key = jax.tree_util.GetAttrKey
-        children = ((key("values"), self._values), (key("validity"), self.validity), (key("aux"), self.aux))
-        return children, (self.task, self.info)
+        # As tuples in the order of the metrics: a dict would come back sorted, and the headline is the first.
+        names = tuple(self._values)
+        parts = {"values": self._values, "validity": self.validity, "aux": self.aux}
+        children = tuple((jax.tree_util.GetAttrKey(k), tuple(d[n] for n in names)) for k, d in parts.items())
+        return children, (names, self.task, self.info)
 
     @classmethod
     def tree_unflatten(cls, static: Any, children: Any) -> Scores:
         new = object.__new__(cls)
-        new._values, new.validity, new.aux = children
-        new.task, new.info = static
+        names, new.task, new.info = static
+        new._values, new.validity, new.aux = (dict(zip(names, part)) for part in children)
         return new

@@ -1,0 +1,229 @@
+"""Host checks and chunking: what must be known before a kernel runs, and how a long array reaches it.
+
+Values are only looked at here when a kernel has counted something wrong: then the first offending index is searched,
+so that a clean evaluation pays for no extra pass.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from emma_jax.errors import EvaluationError, LabelError, NonFiniteError, ShapeError
+
+__all__ = [
+    "CHUNKS",
+    "aligned_empty",
+    "chunk_plan",
+    "enable_x64",
+    "first_index",
+    "host_array",
+    "host_labels",
+    "is_traced",
+    "narrow",
+    "raise_label",
+    "raise_nonfinite",
+    "sample_mask",
+    "sample_weights",
+]
+
+# Rows per kernel call. Powers of four: a loop over any number of lengths compiles each kernel at most once per size.
+CHUNKS = (1 << 20, 1 << 18, 1 << 16, 1 << 14, 1 << 12, 1 << 10, 1 << 8)
+
+
+def is_traced(*trees: Any) -> bool:
+    """True if any leaf is a JAX tracer, that is, if the call stands inside a transform."""
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree_util.tree_leaves(trees))
+
+
+def enable_x64(on: bool) -> contextlib.AbstractContextManager[Any]:
+    """64-bit types for this thread and block only; the user's global setting is never touched."""
+    if not on:
+        return contextlib.nullcontext()
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64(True)
+    from jax.experimental import enable_x64 as scoped  # JAX before 0.8
+
+    return scoped(True)
+
+
+def host_array(x: Any, argument: str, task: str | None = None) -> Any:
+    """A concrete argument as a NumPy array (JAX arrays on CPU without a copy; on an accelerator they stay there)."""
+    if isinstance(x, jax.Array):
+        if x.dtype == jnp.dtype(object):  # pragma: no cover - JAX has no such dtype today
+            raise EvaluationError("an array of objects is not data", task=task, argument=argument)
+        if jnp.issubdtype(x.dtype, jax.dtypes.extended):
+            raise EvaluationError(f"dtype {x.dtype} is not data", task=task, argument=argument)
+        if all(d.platform == "cpu" for d in x.devices()) and x.is_fully_addressable:
+            return np.asarray(x)
+        return x
+    if isinstance(x, np.ma.MaskedArray):
+        raise EvaluationError("is a masked array; pass the data, and where=~mask", task=task, argument=argument)
+    try:
+        x = np.asarray(x)
+    except ValueError as e:
+        raise ShapeError(f"is not a rectangular array ({e})", task=task, argument=argument) from None
+    if x.dtype.kind in "OSUMmV" and not jnp.issubdtype(x.dtype, jnp.number):
+        raise EvaluationError(f"needs numbers; got dtype {x.dtype}", task=task, argument=argument)
+    if (x.dtype in (np.longdouble, np.clongdouble) and x.dtype.itemsize > 16) or x.dtype == np.longdouble:
+        x = x.astype(np.float64)
+    return x
+
+
+def narrow(x: Any) -> tuple[Any, bool]:
+    """64-bit NumPy input as 32-bit numbers where every value is one, so that a file and a device array agree.
+
+    Returns:
+      (array, wide): ``wide`` is True where 64 bits are needed for the value.
+    """
+    if isinstance(x, dict):
+        pairs = {k: narrow(v) for k, v in x.items()}
+        return {k: v for k, (v, _) in pairs.items()}, any(wide for _, wide in pairs.values())
+    if not isinstance(x, np.ndarray) or x.dtype.kind not in "fciu" or x.dtype.itemsize < 8 or x.dtype == np.complex64:
+        return x, False
+    if x.dtype.kind in "iu":
+        fits = x.size == 0 or (int(x.min()) >= -(2**31) and int(x.max()) < 2**31)
+        return (x.astype(np.int32), False) if fits else (x, True)
+    with np.errstate(over="ignore", invalid="ignore"):
+        small = x.astype(np.float32 if x.dtype == np.float64 else np.complex64)
+    same = small == x
+    if same.all() or bool(np.all(same | ((small != small) & (x != x)))):
+        return small, False
+    return x, True
+
+
+def host_labels(labels: Any, argument: str = "labels", task: str | None = None) -> Any:
+    """Integer labels as int32 without a wrap: a label that int32 cannot hold becomes -1, which no task has."""
+    if labels.size == 0 and isinstance(labels, np.ndarray):
+        return labels.astype(np.int32)  # an empty list is float64 to NumPy
+    if not (jnp.issubdtype(labels.dtype, jnp.integer) or labels.dtype == jnp.bool_):
+        raise LabelError(f"must be integers; got dtype {labels.dtype}", task=task, argument=argument)
+    if isinstance(labels, np.ndarray) and labels.dtype.itemsize >= 4 and labels.dtype != np.int32:
+        small = labels.astype(np.int32)
+        same = small == labels
+        return small if same.all() else np.where(same, small, np.int32(-1))
+    return labels
+
+
+def sample_mask(where: Any, shape: tuple[int, ...], task: str | None = None) -> Any:
+    """``where`` as bool, broadcast to the sample axes; None stays None."""
+    if where is None:
+        return None
+    traced = isinstance(where, jax.core.Tracer)
+    where = where if traced else host_array(where, "where", task)
+    if where.dtype != jnp.bool_:
+        raise EvaluationError(f"must be bool; got dtype {where.dtype}", task=task, argument="where")
+    return _broadcast(where, shape, "where", task)
+
+
+def sample_weights(weights: Any, shape: tuple[int, ...], task: str | None = None) -> Any:
+    """Integer multiplicities as uint32, broadcast to the sample axes; None stays None."""
+    if weights is None:
+        return None
+    traced = isinstance(weights, jax.core.Tracer)
+    weights = weights if traced else host_array(weights, "weights", task)
+    if not (jnp.issubdtype(weights.dtype, jnp.integer) or weights.dtype == jnp.bool_):
+        raise EvaluationError(
+            f"must be non-negative integers (multiplicities), so that states stay integers; got dtype {weights.dtype}",
+            task=task,
+            argument="weights",
+        )
+    if not traced and isinstance(weights, np.ndarray):
+        bad = (weights < 0) | (weights > 0xFFFFFFFF) if weights.dtype != np.bool_ else np.zeros(1, bool)
+        if bad.any():
+            raise EvaluationError(
+                "must lie in 0..2^32 - 1", task=task, argument="weights", count=int(bad.sum()), index=first_index(bad)
+            )
+        return _broadcast(weights.astype(np.uint32), shape, "weights", task)
+    # Under trace values are not looked at: a negative weight counts as 0.
+    weights = jnp.where(weights > 0, weights, jnp.zeros((), weights.dtype)) if weights.dtype != jnp.bool_ else weights
+    return _broadcast(weights.astype(jnp.uint32), shape, "weights", task)
+
+
+def _broadcast(x: Any, shape: tuple[int, ...], argument: str, task: str | None) -> Any:
+    try:
+        if np.broadcast_shapes(x.shape, shape) != shape:
+            raise ValueError
+    except ValueError:
+        raise ShapeError(
+            f"shape {x.shape} does not broadcast to the sample axes {shape}", task=task, argument=argument
+        ) from None
+    xp: Any = np if isinstance(x, np.ndarray) else jnp
+    return xp.broadcast_to(x, shape)
+
+
+def first_index(bad: np.ndarray) -> int | tuple[int, ...]:
+    """Index of the first True: an int for one axis, a tuple for several."""
+    index = tuple(int(i) for i in np.unravel_index(int(np.argmax(bad.reshape(-1))), bad.shape))
+    return index[0] if len(index) == 1 else index
+
+
+def raise_nonfinite(
+    task: str | None, argument: str, x: Any, mask: Any, *, infinite: bool, what: str | None = None
+) -> None:
+    """Raises NonFiniteError if ``x`` holds a NaN (or, with ``infinite``, an infinity) where ``mask`` is True."""
+    x = np.asarray(x)
+    if not jnp.issubdtype(x.dtype, jnp.inexact):
+        return
+    if x.dtype.kind not in "fc":
+        x = x.astype(np.float32)
+    bad = ~np.isfinite(x) if infinite else np.isnan(x)
+    if mask is not None:
+        mask = np.asarray(mask)
+        bad = bad & mask.reshape(mask.shape + (1,) * (bad.ndim - mask.ndim))
+    if bad.any():
+        text = what or ("must be finite" if infinite else "NaN has no rank")
+        raise NonFiniteError(text, task=task, argument=argument, count=int(bad.sum()), index=first_index(bad))
+
+
+def raise_label(
+    task: str | None, argument: str, labels: Any, mask: Any, num_classes: int | None, *, base: int = 0
+) -> None:
+    """Raises LabelError if a label (at ``mask``) is not in ``base .. base + num_classes - 1``."""
+    labels = np.asarray(labels)
+    bad = labels < base
+    if num_classes is not None:
+        bad = bad | (labels >= base + num_classes)
+    if mask is not None:
+        mask = np.asarray(mask)
+        bad = bad & mask.reshape(mask.shape + (1,) * (bad.ndim - mask.ndim))
+    if bad.any():
+        index = first_index(bad)
+        span = f"{base}..{base + num_classes - 1}" if num_classes is not None else f"{base} or more"
+        value = labels[index]
+        raise LabelError(
+            f"{value} is not a class; need {span}", task=task, argument=argument, count=int(bad.sum()), index=index
+        )
+
+
+def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
+    """Uninitialised array on a 64-byte boundary, which JAX on CPU takes without a copy."""
+    dtype = np.dtype(dtype)
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def chunk_plan(n: int, largest: int = CHUNKS[0]) -> Iterator[tuple[int, int, int]]:
+    """(start, rows, size) of the kernel calls that cover n rows: each of a size in `CHUNKS`, the last padded if
+    rows < size.
+
+    A remainder is padded rather than cut into ever smaller pieces once it fills more than half of a size.
+    """
+    start = 0
+    sizes = [c for c in CHUNKS if c <= largest]
+    while start < n:
+        left = n - start
+        size = next((c for c in sizes if c <= left), sizes[-1])
+        bigger = [c for c in sizes if c > left]
+        # Padding to the next size costs at most 1.5x of the remainder and saves several calls.
+        if bigger and 3 * left >= 2 * bigger[-1]:
+            size = bigger[-1]
+        yield start, min(left, size), size
+        start += size

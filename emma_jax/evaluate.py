@@ -1,0 +1,145 @@
+"""evaluate: every score of a task from one batch, exact, with validity; and the same per group."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from emma_jax import checks
+from emma_jax.errors import EmptyEvaluationError, LabelError, ShapeError
+from emma_jax.metrics import base
+from emma_jax.scores import Scores
+from emma_jax.tasks import Task, get_task
+
+__all__ = ["evaluate", "evaluate_groups"]
+
+
+def evaluate(
+    task: str | Task,
+    preds: ArrayLike,
+    labels: ArrayLike,
+    *,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    **params: Any,
+) -> Scores:
+    """Scores predictions on a task.
+
+    With concrete arrays (NumPy, JAX, anything `numpy.asarray` takes) the inputs are checked, bad ones raise, and
+    values are finalised in
+    float64 from exact integers. Under a JAX transform nothing looks at values: scores are float32, NaN where
+    undefined or
+    where an input is bad, and gradients do not flow.
+
+    Args:
+      task: a task id, or a `Task`.
+      preds: predictions, shaped as the task says (see the task table).
+      labels: truth.
+      where: bool, broadcast to the sample axes; False means that the sample is not there, whatever it holds, NaN
+      included.
+      weights: non-negative integers (multiplicities), broadcast to the sample axes.
+      **params: parameters of the task to change, for example ``k=5``.
+
+    Returns:
+      `Scores`, indexed by metric name, with ``validity`` and ``aux``.
+
+    Raises:
+      EvaluationError: a subclass that names the task, the argument, how many entries are bad and the first index.
+      Shapes, dtypes
+        and parameters raise in every mode.
+    """
+    task = get_task(task, **params)
+    return base.score(task.metrics, preds, labels, where, weights, task.id)
+
+
+def evaluate_groups(
+    task: str | Task,
+    preds: ArrayLike,
+    labels: ArrayLike,
+    groups: ArrayLike,
+    *,
+    num_groups: int | None = None,
+    where: ArrayLike | None = None,
+    weights: ArrayLike | None = None,
+    **params: Any,
+) -> Scores:
+    """Scores every group of samples (environment, unit, SNR bin) on its own.
+
+    Args:
+      task, preds, labels, where, weights, **params: as for `evaluate`.
+      groups: int [N], the group of each sample along the first axis, in 0..num_groups-1.
+      num_groups: G; needed under trace, else the largest group + 1.
+
+    Returns:
+      `Scores` with a leading axis [G]. A group that is empty, or whose labels leave a metric undefined, has NaN
+      there; its ``validity``
+      says why. Bad values raise as in `evaluate` (under trace: NaN in their group).
+
+    Raises:
+      EvaluationError: as for `evaluate`; LabelError for a group outside 0..G-1 (under trace every value is NaN).
+    """
+    task = get_task(task, **params)
+    if checks.is_traced(preds, labels, groups, where, weights):
+        return _traced_groups(task, preds, labels, groups, num_groups, where, weights)
+    groups = checks.host_labels(checks.host_array(groups, "groups", task.id), "groups", task.id)
+    groups = np.asarray(groups)
+    preds, labels, metrics, mask, weights = base._prepare(task.metrics, preds, labels, where, weights, task.id)
+    n = jax.tree_util.tree_leaves(labels)[0].shape[0]
+    _check_groups(task, groups, n)
+    if n == 0:
+        raise EmptyEvaluationError("no sample to score", task=task.id, argument="preds")
+    rows = None if mask is None else np.asarray(mask).reshape(n, -1).any(axis=1)
+    count = int(groups.max(initial=0)) + 1 if num_groups is None else int(num_groups)
+    checks.raise_label(task.id, "groups", groups, rows, count)
+    order = np.argsort(np.where((groups >= 0) & (groups < count), groups, count), kind="stable")
+    ends = np.searchsorted(groups[order], np.arange(count + 1)) if rows is None else None
+    parts = []
+    for g in range(count):
+        pick = order[ends[g] : ends[g + 1]] if ends is not None else np.flatnonzero(groups == g)
+        cut = [jax.tree_util.tree_map(lambda x, pick=pick: x[pick], t) for t in (preds, labels, mask, weights)]
+        _, summaries, _ = base.host_summaries(metrics, cut[0], cut[1], cut[2], cut[3], task.id)
+        parts.append(summaries)
+    total = {m.name: {k: sum(p[m.name][k].astype(np.uint64) for p in parts) for k in base.COUNTERS} for m in metrics}
+    if any(t["n"].sum() for t in total.values()):
+        for m in metrics:
+            if total[m.name]["n_nonfinite"].sum() or total[m.name]["n_invalid_label"].sum():
+                m._explain(preds, labels, mask, task.id)
+    else:
+        raise EmptyEvaluationError("no sample to score", task=task.id, argument="where")
+    stacked = jax.tree_util.tree_map(lambda *x: np.stack(x), *parts)
+    return base.host_scores(metrics, stacked, task.id)
+
+
+def _check_groups(task: Task, groups: Any, n: int) -> None:
+    if groups.ndim != 1 or groups.shape[0] != n:
+        raise ShapeError(f"needs shape ({n},), one group a sample; got {groups.shape}", task=task.id, argument="groups")
+
+
+def _traced_groups(
+    task: Task, preds: Any, labels: Any, groups: Any, num_groups: int | None, where: Any, weights: Any
+) -> Scores:
+    if num_groups is None:
+        raise ShapeError("must be given under trace, since it is a shape", task=task.id, argument="num_groups")
+    groups = jnp.asarray(groups)
+    if not jnp.issubdtype(groups.dtype, jnp.integer):
+        raise LabelError(f"must be integers; got dtype {groups.dtype}", task=task.id, argument="groups")
+    preds, labels, metrics, mask, weights = base._prepare(task.metrics, preds, labels, where, weights, task.id)
+    shape = metrics[0]._sample_shape(preds, labels, task.id)
+    _check_groups(task, groups, shape[0])
+    column = groups.reshape(groups.shape + (1,) * (len(shape) - 1))
+    stray = (column < 0) | (column >= num_groups)
+    bad = jnp.any(stray if mask is None else stray & mask)
+
+    def one(g: Any) -> Scores:
+        inside = jnp.broadcast_to(column == g, shape)
+        return base.score(metrics, preds, labels, inside if mask is None else inside & mask, weights, task.id)
+
+    scores = lax.map(one, jnp.arange(num_groups, dtype=groups.dtype))
+    for name in scores:
+        scores._values[name] = jnp.where(bad, jnp.nan, scores._values[name])
+    return scores

@@ -1,0 +1,362 @@
+"""Accuracy family: top-1, plain, top-k and balanced accuracy.
+
+Goal: how often the true class is ranked first (or among the first k), and the same averaged over classes.
+Convention: rank of the true class = #{s_c > s_y} + #{c < y: s_c = s_y}. The highest score comes first and the
+lowest index
+breaks a tie, as `jax.lax.top_k` and argmax do; a constant predictor scores only class 0. Scores are ranked as they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from emma_jax import checks
+from emma_jax.errors import DegenerateLabelsError, EvaluationError, LabelError, ShapeError
+from emma_jax.metrics.base import (
+    ClassLabels,
+    ClassPreds,
+    Metric,
+    State,
+    both,
+    class_axes,
+    mean,
+    require_int,
+    tally,
+)
+from emma_jax.numerics import keys, limbs
+from emma_jax.numerics.histogram import bin_limbs
+
+__all__ = ["BalancedAccuracy", "PlainAccuracy", "Top1Accuracy", "TopKAccuracy"]
+
+_INPUTS = ("auto", "scores", "labels")
+
+
+def _takes_labels(mode: str, preds: Any, task: str) -> bool:
+    """Whether ``preds`` are predicted classes; the rank decides for "auto", never the values."""
+    labels = mode == "labels" or (mode == "auto" and preds.ndim == 1)
+    if labels and not (jnp.issubdtype(preds.dtype, jnp.integer) or preds.dtype == jnp.bool_):
+        raise LabelError(
+            f"predicted classes must be integers, scores [N, C]; got dtype {preds.dtype}, shape {preds.shape}",
+            task=task,
+            argument="preds",
+        )
+    return labels
+
+
+def _axes(metric: Any, preds: Any, labels: Any, task: str) -> tuple[int, ...]:
+    if not _takes_labels(metric.input, preds, task):
+        return class_axes(preds, labels, metric.num_classes, task)
+    if preds.shape != labels.shape or labels.ndim != 1:
+        raise ShapeError(
+            f"needs preds [N] and labels [N]; got preds {preds.shape} and labels {labels.shape}",
+            task=task,
+            argument="preds",
+        )
+    return tuple(labels.shape)
+
+
+def _in_range(labels: Any, num_classes: int | None) -> Any:
+    # Unsigned dtypes above int32 become negative, hence invalid; narrower ones are widened first.
+    labels = labels.astype(jnp.int32)
+    ok = labels >= 0
+    return ok if num_classes is None else ok & (labels < num_classes)
+
+
+def _predicted(metric: Any, preds: Any) -> tuple[Any, Any, Any]:
+    """Predicted class [N], whether its row has a NaN, and whether it is a class."""
+    if preds.ndim == 1:
+        ok = _in_range(preds, metric.num_classes)
+        return preds.astype(jnp.int32), jnp.zeros(preds.shape, bool), ok
+    k = keys.order_key(preds)
+    best = jnp.argmax(k, axis=1).astype(jnp.int32)
+    # NaN has the largest key of all.
+    nan = jnp.max(k, axis=1) == k.dtype.type(keys.nan_key(k))
+    return best, nan, None
+
+
+def _explain_classes(metric: Any, preds: Any, labels: Any, mask: Any, task: str) -> None:
+    preds_are_labels = _takes_labels(metric.input, preds, task)
+    num_classes = metric.num_classes if preds_are_labels else preds.shape[1]
+    checks.raise_nonfinite(task, "preds", preds, mask, infinite=False)
+    checks.raise_label(task, "labels", labels, mask, num_classes)
+    if preds_are_labels:
+        checks.raise_label(task, "preds", preds, mask, num_classes)
+
+
+def _check_input(metric: Any) -> None:
+    if metric.input not in _INPUTS:
+        raise EvaluationError(f"must be one of {_INPUTS}; got {metric.input!r}", task=metric.name, argument="input")
+    if metric.num_classes is not None:
+        require_int(metric.num_classes, "num_classes", 1, metric.name)
+
+
+@dataclass(frozen=True)
+class Top1Accuracy(Metric, ClassPreds):
+    r"""Top-1 accuracy: the share of samples whose true class has rank 0.
+
+    .. math:: \mathrm{Acc} = \frac1N \sum_i \mathbf 1[\operatorname{rank}_i(y_i) = 0]
+
+    where the rank counts the classes with a higher score, and those of lower index with the same score. A micro
+    average.
+
+    Shapes: ``preds`` [N, C] scores of any real dtype, or [N] predicted classes of an integer dtype; ``labels`` [N]
+    int; ``where``,
+    ``weights`` [N].
+    Units: dimensionless, 0 to 1.
+    Direction: higher is better.
+    Errors: NonFiniteError for NaN (infinities are ordinary scores); LabelError outside 0..C-1; ShapeError;
+    EmptyEvaluationError.
+
+    Attributes:
+      num_classes: C, or None to take it from the width of ``preds``.
+      input: "scores", "labels", or "auto": [N, C] are scores, [N] integers are classes.
+    """
+
+    num_classes: int | None = None
+    input: str = "auto"
+    direction: ClassVar[str] = "higher"
+    unit: ClassVar[str] = "1"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        _check_input(self)
+
+    def _sample_shape(self, preds: Any, labels: Any, task: str) -> tuple[int, ...]:
+        return _axes(self, preds, labels, task)
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"correct": (2,)}
+
+    def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        best, nan, ok_pred = _predicted(self, preds)
+        valid = _in_range(labels, self.num_classes if preds.ndim == 1 else preds.shape[1])
+        valid = both(ok_pred, valid)
+        counts = tally(mask, weights, labels.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
+        hit = both(mask, valid & ~nan & (best == labels.astype(jnp.int32)))
+        return counts | {"correct": limbs.count(hit, weights)}
+
+    def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
+        used = limbs.to_float(state["n"], xp) - limbs.to_float(state["n_nonfinite"], xp)
+        return mean(limbs.to_float(state["correct"], xp), used - limbs.to_float(state["n_invalid_label"], xp), xp), {}
+
+    def _explain(self, preds: Any, labels: Any, mask: Any, task: str) -> None:
+        _explain_classes(self, preds, labels, mask, task)
+
+
+@dataclass(frozen=True)
+class PlainAccuracy(Top1Accuracy):
+    r"""Plain multiclass accuracy, the continuity column of E-ID-AMC; the quantity of `Top1Accuracy` under the
+    task's name.
+
+    .. math:: \mathrm{Acc} = \frac1N \sum_i \mathbf 1[\arg\max_c s_{ic} = y_i]
+
+    Shapes: ``preds`` [N, C] scores or [N] integer classes; ``labels`` [N] int; ``where``, ``weights`` [N].
+    Units: dimensionless, 0 to 1.
+    Direction: higher is better.
+    Errors: as for `Top1Accuracy`.
+
+    Attributes:
+      num_classes: C, or None to take it from the width of ``preds``.
+      input: "scores", "labels" or "auto".
+    """
+
+
+@dataclass(frozen=True)
+class TopKAccuracy(Metric, ClassLabels):
+    r"""Top-k accuracy: the share of samples whose true class (beam) is among the k first.
+
+    .. math:: \mathrm{Top}\text{-}k = \frac1N \sum_i \mathbf 1[\operatorname{rank}_i(y_i) < k]
+
+    Shapes: ``preds`` [N, C] scores, or [N, K] ranked beam indices, best first, with ``input="ranked"``; ``labels``
+    [N] int; ``where``,
+    ``weights`` [N].
+    Units: dimensionless, 0 to 1.
+    Direction: higher is better.
+    Errors: EvaluationError for k outside 1..C (or 1..K); NonFiniteError; LabelError; ShapeError; EmptyEvaluationError.
+
+    Attributes:
+      k: how many guesses count.
+      num_classes: C, or None to take it from the width of ``preds`` (unknown for ranked input).
+      input: "scores" or "ranked".
+      index_base: for ranked input, what the first beam is called, 0 or 1; it has no default, since data sets differ.
+        Labels count from the same base.
+    """
+
+    k: int = 1
+    num_classes: int | None = None
+    input: str = "scores"
+    index_base: int | None = None
+    direction: ClassVar[str] = "higher"
+    unit: ClassVar[str] = "1"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        require_int(self.k, "k", 1, self.name)
+        if self.input not in ("scores", "ranked"):
+            raise EvaluationError(f'must be "scores" or "ranked"; got {self.input!r}', task=self.name, argument="input")
+        if self.num_classes is not None:
+            require_int(self.num_classes, "num_classes", 1, self.name)
+            if self.k > self.num_classes:
+                raise EvaluationError(
+                    f"{self.k} is more than the {self.num_classes} classes", task=self.name, argument="k"
+                )
+        if self.input == "ranked" and self.index_base not in (0, 1):
+            raise EvaluationError(
+                f"must be 0 or 1 for ranked beams; got {self.index_base!r}", task=self.name, argument="index_base"
+            )
+        if self.input == "scores" and self.index_base not in (None, 0):
+            raise EvaluationError("only applies to ranked beams", task=self.name, argument="index_base")
+
+    def _sample_shape(self, preds: Any, labels: Any, task: str) -> tuple[int, ...]:
+        shape = class_axes(preds, labels, self.num_classes if self.input == "scores" else None, task)
+        if self.input == "ranked" and not jnp.issubdtype(preds.dtype, jnp.integer):
+            raise LabelError(f"ranked beams must be integers; got dtype {preds.dtype}", task=task, argument="preds")
+        if self.k > preds.shape[1]:
+            raise EvaluationError(
+                f"{self.k} is more than the {preds.shape[1]} columns of preds", task=task, argument="k"
+            )
+        return shape
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        return {"correct": (2,)}
+
+    def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        labels = labels.astype(jnp.int32)
+        if self.input == "ranked":
+            beams, y = preds.astype(jnp.int32) - self.index_base, labels - self.index_base
+            valid = _in_range(y, self.num_classes) & jnp.all(_in_range(beams, self.num_classes), axis=1)
+            nan = jnp.zeros(y.shape, bool)
+            hit = jnp.any(beams[:, : self.k] == y[:, None], axis=1)
+        else:
+            valid = _in_range(labels, preds.shape[1])
+            rank, nan = _rank(preds, jnp.where(valid, labels, 0))
+            hit = rank < self.k
+        counts = tally(mask, weights, labels.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
+        return counts | {"correct": limbs.count(both(mask, hit & valid & ~nan), weights)}
+
+    _value = Top1Accuracy._value
+
+    def _explain(self, preds: Any, labels: Any, mask: Any, task: str) -> None:
+        if self.input == "ranked":
+            for x, argument in ((labels, "labels"), (preds, "preds")):
+                checks.raise_label(task, argument, x, mask, self.num_classes, base=self.index_base or 0)
+        checks.raise_nonfinite(task, "preds", preds, mask, infinite=False)
+        checks.raise_label(task, "labels", labels, mask, preds.shape[1])
+
+
+def _rank(preds: Any, labels: Any) -> tuple[Any, Any]:
+    """Rank of the true class [N] and whether its row has a NaN, by one comparison per class instead of a sort."""
+    k = keys.order_key(preds)
+    true = jnp.take_along_axis(k, labels[:, None], axis=1)
+    column = lax.broadcasted_iota(jnp.int32, k.shape, 1)
+    ahead = (k > true) | ((k == true) & (column < labels[:, None]))
+    nan = jnp.max(k, axis=1) == k.dtype.type(keys.nan_key(k))
+    return jnp.sum(ahead, axis=1, dtype=jnp.int32), nan
+
+
+@dataclass(frozen=True)
+class BalancedAccuracy(Metric, ClassPreds):
+    r"""Balanced accuracy: recall averaged over classes.
+
+    .. math:: \mathrm{BalAcc} = \frac{1}{|\mathcal C|} \sum_{c \in \mathcal C} \frac{TP_c}{TP_c + FN_c}
+
+    over the classes that occur in labels or predictions: a class predicted but never true counts 0 (the rule of
+    torchmetrics).
+    ``absent="exclude"`` leaves such a class out (the rule of scikit-learn). ``validity.n_absent_classes`` counts
+    the classes without a
+    true sample either way.
+
+    Shapes: ``preds`` [N, C] scores or [N] integer classes; ``labels`` [N] int; ``where``, ``weights`` [N].
+    Units: dimensionless, 0 to 1.
+    Direction: higher is better. Chance is 1 / C.
+    Errors: NonFiniteError for NaN; LabelError outside 0..C-1; ShapeError; EmptyEvaluationError.
+    Reference: Brodersen et al., "The balanced accuracy and its posterior distribution", ICPR 2010.
+
+    Attributes:
+      num_classes: C, or None to take it from the width of ``preds`` (host calls on [N] classes: from the largest one).
+      absent: "zero" or "exclude".
+      input: "scores", "labels" or "auto".
+    """
+
+    num_classes: int | None = None
+    absent: str = "zero"
+    input: str = "auto"
+    direction: ClassVar[str] = "higher"
+    unit: ClassVar[str] = "1"
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def __post_init__(self) -> None:
+        _check_input(self)
+        if self.absent not in ("zero", "exclude"):
+            raise EvaluationError(
+                f'must be "zero" or "exclude"; got {self.absent!r}', task=self.name, argument="absent"
+            )
+
+    def _resolve(self, preds: Any, labels: Any, task: str) -> Metric:
+        if self.num_classes is not None:
+            return self
+        if not _takes_labels(self.input, preds, task):
+            return replace(self, num_classes=int(preds.shape[1])) if preds.ndim == 2 and preds.shape[1] else self
+        if checks.is_traced(preds, labels):
+            raise EvaluationError(
+                "cannot be read off integer predictions under trace; pass num_classes=",
+                task=task,
+                argument="num_classes",
+            )
+        high = max(
+            (int(np.max(x)) for x in (np.asarray(preds), np.asarray(labels)) if x.size and x.dtype.kind in "iub"),
+            default=0,
+        )
+        # Room for what is there; a label beyond any sane class count is caught as such.
+        return replace(self, num_classes=max(2, min(high + 1, 1 << 16)))
+
+    def _sample_shape(self, preds: Any, labels: Any, task: str) -> tuple[int, ...]:
+        return _axes(self, preds, labels, task)
+
+    def _classes(self) -> int:
+        if self.num_classes is None:
+            raise EvaluationError(
+                "is not known; pass num_classes=, since the state has one entry per class",
+                task=self.name,
+                argument="num_classes",
+            )
+        return self.num_classes
+
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        c = self._classes()
+        return {"hits": (c, 2), "support": (c, 2), "predicted": (c, 2)}
+
+    def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        c = self._classes()
+        y = labels.astype(jnp.int32)
+        best, nan, ok_pred = _predicted(self, preds)
+        valid = both(ok_pred, _in_range(labels, c))
+        used = both(mask, valid & ~nan)
+        # One scatter for recall (class and hit in one index), one for what was predicted.
+        by_class = bin_limbs(jnp.where(used, 2 * y + (best == y), 2 * c), 2 * c, weights).reshape(c, 2, 2)
+        predicted = bin_limbs(jnp.where(used, best, c), c, weights)
+        counts = tally(mask, weights, labels.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
+        support = limbs.add(by_class[:, 0], by_class[:, 1])
+        return counts | {"hits": by_class[:, 1], "support": support, "predicted": predicted}
+
+    def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
+        support = limbs.to_float(state["support"], xp)
+        recall = limbs.to_float(state["hits"], xp) / xp.where(support > 0, support, support.dtype.type(1))
+        counted = support > 0
+        if self.absent == "zero":
+            counted = counted | (limbs.to_float(state["predicted"], xp) > 0)
+        return mean(xp.sum(recall, axis=-1), xp.sum(counted, axis=-1, dtype=recall.dtype), xp), {}
+
+    def _absent(self, state: Any, xp: Any) -> Any:
+        return xp.sum(xp.all(state["support"] == 0, axis=-1), axis=-1, dtype=xp.uint32)
+
+    def _explain(self, preds: Any, labels: Any, mask: Any, task: str) -> None:
+        _explain_classes(self, preds, labels, mask, task)
+
+    def _undefined(self, state: Any, task: str) -> EvaluationError:
+        return DegenerateLabelsError("no class has a true sample", task=task, argument="labels")

@@ -1,0 +1,554 @@
+"""`Metric`, the one abstract base, and the two ways a metric runs: on the host with checks, or under a JAX transform.
+
+A metric is a pure reduction. Its state is a dict of uint32 arrays that hold integers as limbs
+(`emma_jax.numerics.limbs`), so that
+merging is addition, and the value is finalised once, from exact integers, by a formula written for NumPy (float64) and
+jax.numpy (float32) alike.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.typing import ArrayLike
+
+from emma_jax import checks
+from emma_jax.errors import EmptyEvaluationError, EvaluationError, LabelError, NonFiniteError, ShapeError
+from emma_jax.numerics import limbs
+from emma_jax.scores import MetricInfo, Scores, Validity
+
+__all__ = ["Metric", "State"]
+
+State = dict[str, jax.Array]
+COUNTERS = ("n", "n_nonfinite", "n_invalid_label", "n_excluded")
+
+
+class Metric(ABC):
+    """One score: a frozen, hashable configuration with pure methods over arrays.
+
+    Calling it scores one batch exactly and returns the value: a Python float in float64 from concrete arrays, which are
+    checked first; a float32 scalar under a JAX transform, NaN where the value is undefined or an input is bad.
+    ``init``, ``update``, ``merge``, ``all_reduce`` and ``compute`` are the same reduction as a stream.
+
+    Attributes:
+      direction: "higher" or "lower", whichever is better.
+      unit: unit of the value; "1" where it is dimensionless.
+      bounds: lowest and highest possible value.
+    """
+
+    direction: ClassVar[str]
+    unit: ClassVar[str]
+    bounds: ClassVar[tuple[float, float]]
+
+    @property
+    def name(self) -> str:
+        """Name under which the score is reported."""
+        return type(self).__name__
+
+    @property
+    def info(self) -> MetricInfo:
+        """Static description that a result carries: name, direction, unit and configuration."""
+        config = tuple((f.name, getattr(self, f.name)) for f in dataclasses.fields(self))  # type: ignore[arg-type]
+        return MetricInfo(self.name, self.direction, self.unit, config)
+
+    # --- what a metric defines ----------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _sample_shape(self, preds: Any, labels: Any, task: str) -> tuple[int, ...]:
+        """Checks shapes and dtypes (they raise in every mode) and returns the sample axes."""
+
+    @abstractmethod
+    def _state_shapes(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of the state beside the common counters; raises an error that names a parameter it cannot know."""
+
+    @abstractmethod
+    def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        """The state of one batch; ``mask`` (bool) and ``weights`` (uint32) have the sample shape or are None."""
+
+    @abstractmethod
+    def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
+        """The value and auxiliary values from a state or summary, by ``xp`` = numpy (float64) or jax.numpy
+        (float32)."""
+
+    @abstractmethod
+    def _explain(self, preds: Any, labels: Any, mask: Any, task: str) -> None:
+        """Raises the typed error for values that `_stats` has counted as bad."""
+
+    def _resolve(self, preds: Any, labels: Any, task: str) -> Metric:
+        """This metric with what the inputs settle (a number of classes, say) filled in."""
+        del preds, labels, task
+        return self
+
+    def _summary(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        """What one-shot scoring finalises; a metric whose stream is approximate returns something exact instead."""
+        return self._stats(preds, labels, mask, weights)
+
+    def _host_summary(self, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool) -> Any:
+        """Likewise on the host, outside any kernel; None where the chunked kernel is the way."""
+        del preds, labels, mask, weights, wide
+        return None
+
+    def _merge(self, a: State, b: State) -> State:
+        return {k: limbs.add(a[k], b[k]) for k in a}
+
+    def _all_reduce(self, state: State, axis_name: Any) -> State:
+        return {k: limbs.normalize(lax.psum(v, axis_name)) for k, v in state.items()}
+
+    def _absent(self, state: Any, xp: Any) -> Any:
+        """Number of absent classes ``[...]`` as integers; zero for a metric without classes."""
+        return xp.zeros(state["n"].shape[:-1], xp.uint32)
+
+    def _check_state(self, state: Any, task: str) -> None:  # noqa: B027 - most metrics have nothing to check
+        """Host only: raises where a state cannot be finalised (an overflown buffer, say)."""
+
+    def _undefined(self, state: Any, task: str) -> EvaluationError:
+        """The error for a value that is undefined although samples are there."""
+        del state
+        return EmptyEvaluationError("every sample is excluded, nothing is left to score", task=task)
+
+    # --- the public methods -------------------------------------------------------------------------------------
+
+    def init(self, *, axis_name: str | tuple[str, ...] | None = None) -> State:
+        """The empty state: fixed shapes, uint32.
+
+        Args:
+          axis_name: inside `jax.shard_map`, the mesh axis over which a scan's carry is to vary.
+
+        Raises:
+          EvaluationError: if a shape depends on a parameter that is not set; it names the parameter.
+        """
+        return init_states((self,), axis_name)[self.name]
+
+    def update(
+        self,
+        state: State,
+        preds: ArrayLike,
+        labels: ArrayLike,
+        *,
+        where: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> State:
+        """The state with one more batch; arguments as for calling the metric. Values are counted, never raised on."""
+        return update_states((self,), {self.name: state}, preds, labels, where, weights, self.name)[self.name]
+
+    def merge(self, a: State, b: State) -> State:
+        """The state of both batches together: integer addition, so order cannot matter."""
+        return merge_states((self,), {self.name: a}, {self.name: b})[self.name]
+
+    def all_reduce(self, state: State, axis_name: str | tuple[str, ...]) -> State:
+        """The state summed over a mapped axis, inside `jax.shard_map` or `jax.vmap` with that axis name."""
+        return all_reduce_states((self,), {self.name: state}, axis_name)[self.name]
+
+    def compute(self, state: State) -> Any:
+        """The value of a state: float64 on the host, float32 under trace, NaN (host: an error) where undefined."""
+        return compute_scores((self,), {self.name: state}, self.name)[self.name]
+
+    def __call__(
+        self,
+        preds: ArrayLike,
+        labels: ArrayLike,
+        *,
+        where: ArrayLike | None = None,
+        weights: ArrayLike | None = None,
+    ) -> Any:
+        """Scores one batch exactly.
+
+        Args:
+          preds: predictions, shaped as the class says.
+          labels: truth.
+          where: bool, broadcast to the sample axes; False means the sample is not there, whatever it holds.
+          weights: non-negative integers (multiplicities), broadcast likewise.
+
+        Returns:
+          A Python float, or a float32 scalar under a JAX transform.
+
+        Raises:
+          EvaluationError: a subclass that says what is wrong, with which argument, how often and where first.
+        """
+        return score((self,), preds, labels, where, weights, self.name)[self.name]
+
+
+# --- engine: several metrics of one task in one kernel ----------------------------------------------------------
+
+
+def score(metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weights: Any, task: str) -> Scores:
+    """Scores of one batch, on the host or under trace, by what the arguments are."""
+    metrics = tuple(metrics)
+    if checks.is_traced(preds, labels, where, weights):
+        preds, labels, metrics, mask, weights = _prepare(metrics, preds, labels, where, weights, task)
+        return _run(_traced_scores, tuple(metrics), task)(preds, labels, mask, weights)
+    metrics, summaries, arrays = host_summaries(metrics, preds, labels, where, weights, task)
+    raise_on_bad(metrics, summaries, *arrays, task)
+    scores = host_scores(metrics, summaries, task)
+    for m in metrics:
+        if np.isnan(scores[m.name]):
+            raise m._undefined(summaries[m.name], task)
+    return scores
+
+
+def host_summaries(
+    metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str
+) -> tuple[tuple[Metric, ...], dict[str, Any], tuple[Any, Any, Any]]:
+    """Resolved metrics, their exact summaries (NumPy), and the arrays as scored: preds, labels, mask."""
+    preds, labels, metrics, mask, weights = _prepare(metrics, preds, labels, where, weights, task)
+    preds, wide_preds = checks.narrow(preds)
+    labels, wide_labels = checks.narrow(labels)
+    wide = wide_preds or wide_labels
+    summaries: dict[str, Any] = {}
+    for m in metrics:
+        summary = m._host_summary(preds, labels, mask, weights, wide)
+        if summary is not None:
+            summaries[m.name] = summary
+    rest = tuple(m for m in metrics if m.name not in summaries)
+    if rest:
+        summaries |= chunked_states(rest, preds, labels, mask, weights, wide)
+    return metrics, summaries, (preds, labels, mask)
+
+
+def raise_on_bad(metrics: tuple[Metric, ...], summaries: Any, preds: Any, labels: Any, mask: Any, task: str) -> None:
+    """Raises the typed error of the first metric that has nothing to score, or has counted a bad value."""
+    for m in metrics:
+        state = summaries[m.name]
+        if limbs.to_int(state["n"]) == 0:
+            raise EmptyEvaluationError("no sample to score", task=task, argument="preds")
+        nonfinite, invalid = limbs.to_int(state["n_nonfinite"]), limbs.to_int(state["n_invalid_label"])
+        if nonfinite or invalid:
+            m._explain(preds, labels, mask, task)
+            kind = NonFiniteError if nonfinite else LabelError
+            raise kind("bad values", task=task, count=nonfinite or invalid)  # pragma: no cover - _explain finds them
+        m._check_state(state, task)
+
+
+def host_scores(metrics: Sequence[Metric], summaries: dict[str, Any], task: str) -> Scores:
+    """Finalises summaries (NumPy, with any leading axes) in float64; a bad or undefined value is NaN."""
+    values, validity, aux = {}, {}, {}
+    for m in metrics:
+        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+            value, extra = _finalize(m, summaries[m.name], np)
+        values[m.name] = float(value) if np.ndim(value) == 0 else value
+        aux[m.name] = {k: v.item() if np.ndim(v) == 0 else v for k, v in extra.items()}
+        validity[m.name] = _validity(m, summaries[m.name], np)
+    return Scores(values, validity, aux, task=task, info=tuple(m.info for m in metrics))
+
+
+def _finalize(m: Metric, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
+    value, aux = m._value(state, xp)
+    bad = xp.any((state["n_nonfinite"] | state["n_invalid_label"]) != 0, axis=-1)
+    nan = value.dtype.type(np.nan)
+    return xp.where(bad, nan, value), {
+        k: xp.where(bad, nan, v) if jnp.issubdtype(v.dtype, jnp.floating) else v for k, v in aux.items()
+    }
+
+
+def _validity(m: Metric, state: Any, xp: Any) -> Validity:
+    counters = {k: state[k] for k in COUNTERS}
+    return Validity(**counters, n_absent_classes=limbs.widen(m._absent(state, xp)))
+
+
+def _prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str) -> Any:
+    """Static checks common to both modes; converts what is concrete."""
+    traced = checks.is_traced(preds, labels, where, weights)
+    preds = _convert(preds, "preds", task)
+    labels = _convert(labels, "labels", task)
+    if traced:
+        preds, labels = jax.tree_util.tree_map(lax.stop_gradient, (preds, labels))
+    metrics = tuple(m._resolve(preds, labels, task) for m in metrics)
+    shape = metrics[0]._sample_shape(preds, labels, task)
+    for m in metrics[1:]:
+        m._sample_shape(preds, labels, task)
+    if any(isinstance(m, ClassLabels) for m in metrics):
+        labels = checks.host_labels(labels, task=task)
+        if (
+            jnp.issubdtype(preds.dtype, jnp.integer)
+            and preds.ndim == labels.ndim
+            and isinstance(metrics[0], ClassPreds)
+        ):
+            preds = checks.host_labels(preds, "preds", task)
+    mask = checks.sample_mask(where, shape, task)
+    return preds, labels, metrics, mask, checks.sample_weights(weights, shape, task)
+
+
+def _convert(x: Any, argument: str, task: str) -> Any:
+    if isinstance(x, dict):
+        return {k: _convert(v, f"{argument}[{k!r}]", task) for k, v in x.items()}
+    return x if isinstance(x, jax.core.Tracer) else checks.host_array(x, argument, task)
+
+
+class ClassLabels:
+    """Marks a metric whose labels are class indices."""
+
+
+class ClassPreds(ClassLabels):
+    """Marks a metric that takes predicted classes in place of scores."""
+
+
+# --- kernels ----------------------------------------------------------------------------------------------------
+
+
+def _with_rows(mask: Any, rows: Any, shape: tuple[int, ...]) -> Any:
+    """The mask of a chunk of which only the first ``rows`` rows are real."""
+    if rows is None:
+        return mask
+    real = lax.broadcasted_iota(jnp.int32, shape, 0) < rows
+    return real if mask is None else real & mask
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _batch_states(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, rows: Any) -> Any:
+    mask = _with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
+    return {m.name: m._stats(preds, labels, mask, weights) for m in metrics}
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _batch_summaries(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
+    return {m.name: m._summary(preds, labels, mask, weights) for m in metrics}
+
+
+def _traced_scores(metrics: tuple[Metric, ...], task: str, preds: Any, labels: Any, mask: Any, weights: Any) -> Scores:
+    return traced_finalize(metrics, task, {m.name: m._summary(preds, labels, mask, weights) for m in metrics})
+
+
+def traced_finalize(metrics: Sequence[Metric], task: str, summaries: dict[str, Any]) -> Scores:
+    """Finalises summaries under trace, in float32."""
+    values, validity, aux = {}, {}, {}
+    for m in metrics:
+        values[m.name], aux[m.name] = _finalize(m, summaries[m.name], jnp)
+        validity[m.name] = _validity(m, summaries[m.name], jnp)
+    return Scores(values, validity, aux, task=task, info=tuple(m.info for m in metrics))
+
+
+def _updated(
+    metrics: tuple[Metric, ...], task: str, state: Any, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any
+) -> Any:
+    del task
+    mask = _with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
+    return {m.name: m._merge(state[m.name], m._stats(preds, labels, mask, weights)) for m in metrics}
+
+
+def _merged(metrics: tuple[Metric, ...], task: str, a: Any, b: Any) -> Any:
+    del task
+    return {m.name: m._merge(a[m.name], b[m.name]) for m in metrics}
+
+
+@functools.cache
+def _jitted(fn: Callable[..., Any]) -> Any:
+    return jax.jit(fn, static_argnums=(0, 1))
+
+
+def _run(fn: Callable[..., Any], metrics: tuple[Metric, ...], task: str) -> Callable[..., Any]:
+    """``fn`` jitted with static metrics; on arrays of an Explicit mesh it runs with automatic axes, its result
+    replicated.
+
+    Always jitted: an eager ``vmap`` would otherwise finalise operation by operation, in other bits.
+    """
+
+    def call(*args: Any) -> Any:
+        mesh = next((m for leaf in jax.tree_util.tree_leaves(args) if (m := _explicit_mesh(leaf)) is not None), None)
+        if mesh is None:
+            return _jitted(fn)(metrics, task, *args)
+        whole = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
+        inner = functools.partial(fn, metrics, task)
+        return jax.sharding.auto_axes(inner, axes=mesh.axis_names, out_sharding=whole)(*args)
+
+    return call
+
+
+def _explicit_mesh(x: Any) -> Any:
+    """The mesh of an array sharded over Explicit axes, whose type would forbid the reshapes of a kernel; else None."""
+    if not isinstance(x, jax.Array):
+        return None
+    mesh = getattr(getattr(jax.typeof(x), "sharding", None), "mesh", None)
+    explicit = any(t == jax.sharding.AxisType.Explicit for t in getattr(mesh, "axis_types", None) or ())
+    return mesh if explicit else None
+
+
+def chunked_states(
+    metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, wide: bool
+) -> dict[str, dict[str, np.ndarray]]:
+    """Exact states of a host batch, by kernels of few sizes; NumPy uint32."""
+    parts = []
+    with checks.enable_x64(wide):
+        for args in _chunks(preds, labels, mask, weights):
+            parts.append(_batch_states(metrics, *args))
+    return add_states(parts)
+
+
+def add_states(parts: list[Any]) -> Any:
+    """Sum of normalized states on the host."""
+    if len(parts) == 1:
+        return jax.tree_util.tree_map(np.asarray, parts[0])
+    leaves = [jax.tree_util.tree_flatten(p) for p in parts]
+    structure = leaves[0][1]
+    total = [
+        np.sum([np.asarray(leaf[i]) for leaf, _ in leaves], axis=0, dtype=np.uint64) for i in range(len(leaves[0][0]))
+    ]
+    return jax.tree_util.tree_unflatten(structure, [limbs.normalize(t).astype(np.uint32) for t in total])
+
+
+def _chunks(preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
+    """Arguments of one kernel call after another: views of the arrays, only the tail padded."""
+    leaves, structure = jax.tree_util.tree_flatten((preds, labels, mask, weights))
+    if not all(isinstance(x, np.ndarray) for x in leaves):
+        yield (*(jax.tree_util.tree_map(jnp.asarray, t) for t in (preds, labels, mask, weights)), None)
+        return
+    n = leaves[0].shape[0]
+    row_bytes = max(x.nbytes // max(n, 1) for x in leaves)
+    # Rows of many bytes (a channel matrix, a signal) come in fewer at a time, so that a padded tail stays small.
+    largest = max(checks.CHUNKS[-1], (256 << 20) // max(row_bytes, 1))
+    for start, rows, size in checks.chunk_plan(n, largest) if n else [(0, 0, checks.CHUNKS[-1])]:
+        cut = [_rows(x, start, rows, size) for x in leaves]
+        yield (*jax.tree_util.tree_unflatten(structure, cut), np.int32(rows))
+
+
+def _rows(x: np.ndarray, start: int, rows: int, size: int) -> np.ndarray:
+    if rows == size:
+        return x[start : start + size]
+    out = checks.aligned_empty((size, *x.shape[1:]), x.dtype)
+    out[:rows] = x[start : start + rows]
+    out[rows:] = 0
+    return out
+
+
+def init_states(metrics: Sequence[Metric], axis_name: Any = None) -> dict[str, State]:
+    """Empty states of several metrics."""
+
+    def zeros(shape: tuple[int, ...]) -> jax.Array:
+        x = jnp.zeros(shape, jnp.uint32)
+        if axis_name is None:
+            return x
+        names = (axis_name,) if isinstance(axis_name, str) else tuple(axis_name)
+        return lax.pcast(x, names, to="varying")
+
+    return {
+        m.name: {k: zeros(shape) for k, shape in (dict.fromkeys(COUNTERS, (2,)) | m._state_shapes()).items()}
+        for m in metrics
+    }
+
+
+def update_states(
+    metrics: Sequence[Metric], state: Any, preds: Any, labels: Any, where: Any, weights: Any, task: str
+) -> dict[str, State]:
+    """States with one more batch."""
+    metrics = tuple(metrics)
+    traced = checks.is_traced(state, preds, labels, where, weights)
+    preds, labels, resolved, mask, weights = _prepare(metrics, preds, labels, where, weights, task)
+    for m, r in zip(metrics, resolved):
+        _check_shapes(state[m.name], r, task)
+    run = _run(_updated, resolved, task)
+    if traced:
+        preds, labels = jax.tree_util.tree_map(lax.stop_gradient, (preds, labels))
+        return run(state, preds, labels, mask, weights, None)
+    preds, wide_preds = checks.narrow(preds)
+    labels, wide_labels = checks.narrow(labels)
+    with checks.enable_x64(wide_preds or wide_labels):
+        for *args, rows in _chunks(preds, labels, mask, weights):
+            state = run(state, *args, rows)
+    return state
+
+
+def _check_shapes(state: Any, m: Metric, task: str) -> None:
+    want = dict.fromkeys(COUNTERS, (2,)) | m._state_shapes()
+    have = {k: tuple(v.shape) for k, v in state.items()}
+    if want != have:
+        raise ShapeError(
+            f"{m.name} keeps {want} for these inputs, the state has {have}; initialise it with the same parameters",
+            task=task,
+            argument="state",
+        )
+
+
+def merge_states(metrics: Sequence[Metric], a: Any, b: Any) -> dict[str, State]:
+    """States of two streams together."""
+    return _run(_merged, tuple(metrics), "")(a, b)
+
+
+def all_reduce_states(metrics: Sequence[Metric], state: Any, axis_name: Any) -> dict[str, State]:
+    """States summed over a mapped axis."""
+    return {m.name: m._all_reduce(state[m.name], axis_name) for m in metrics}
+
+
+def compute_scores(metrics: Sequence[Metric], state: Any, task: str) -> Scores:
+    """Scores of states: host values in float64 (raising), traced ones in float32."""
+    metrics = tuple(metrics)
+    if checks.is_traced(state):
+        return _run(_compute_traced, metrics, task)(state)
+    state = jax.tree_util.tree_map(np.asarray, state)
+    for m in metrics:
+        s = state[m.name]
+        if s["n"].ndim > 1:  # a stack of states: a bad one is NaN, as in a sweep
+            continue
+        if limbs.to_int(s["n"]) == 0:
+            raise EmptyEvaluationError("no sample to score", task=task, argument="state")
+        for key, kind, text in (
+            ("n_nonfinite", NonFiniteError, "samples are not finite"),
+            ("n_invalid_label", LabelError, "samples have a label that is not a class"),
+        ):
+            if count := limbs.to_int(s[key]):
+                raise kind(text, task=task, argument="state", count=count)
+        m._check_state(s, task)
+    scores = host_scores(metrics, state, task)
+    for m in metrics:
+        if np.ndim(scores[m.name]) == 0 and np.isnan(scores[m.name]):
+            raise m._undefined(state[m.name], task)
+    return scores
+
+
+def _compute_traced(metrics: tuple[Metric, ...], task: str, state: Any) -> Scores:
+    return traced_finalize(metrics, task, state)
+
+
+# --- small pieces that several families share -------------------------------------------------------------------
+
+
+def both(mask: Any, ok: Any) -> Any:
+    """``mask & ok`` where either may be None."""
+    return ok if mask is None else mask if ok is None else mask & ok
+
+
+def tally(mask: Any, weights: Any, shape: tuple[int, ...], **flags: Any) -> State:
+    """Counters of one batch: ``n`` and, for each flag array, how many masked samples (or trials) have it set."""
+    everything = jnp.ones(shape, bool) if mask is None else jnp.broadcast_to(mask, shape)
+    zero = jnp.zeros(2, jnp.uint32)
+    out = {"n": limbs.count(everything, weights), "n_nonfinite": zero, "n_invalid_label": zero, "n_excluded": zero}
+    return out | {k: limbs.count(both(mask, v), weights) for k, v in flags.items()}
+
+
+def mean(total: Any, count: Any, xp: Any) -> Any:
+    """total / count with NaN for an empty count."""
+    return xp.where(count > 0, total / xp.where(count > 0, count, count.dtype.type(1)), count.dtype.type(np.nan))
+
+
+def require_int(value: Any, name: str, minimum: int, metric: str) -> None:
+    """Raises if a configuration value is not an integer of at least ``minimum``."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < minimum:
+        raise EvaluationError(f"must be an integer >= {minimum}; got {value!r}", task=metric, argument=name)
+
+
+def class_axes(preds: Any, labels: Any, num_classes: int | None, task: str) -> tuple[int, ...]:
+    """Sample axes of [N, C] scores against [N] labels."""
+    if labels.ndim != 1 or preds.ndim != 2 or preds.shape[0] != labels.shape[0]:
+        raise ShapeError(
+            f"needs preds [N, C] and labels [N]; got preds {preds.shape} and labels {labels.shape}",
+            task=task,
+            argument="preds",
+        )
+    if num_classes is not None and preds.shape[1] != num_classes:
+        raise ShapeError(f"has {preds.shape[1]} columns for num_classes={num_classes}", task=task, argument="preds")
+    if preds.shape[1] < 1:
+        raise ShapeError("has no column", task=task, argument="preds")
+    real_dtype(preds, "preds", task)
+    return tuple(labels.shape)
+
+
+def real_dtype(x: Any, argument: str, task: str) -> None:
+    """Raises on a complex array where a real one is meant."""
+    if jnp.issubdtype(x.dtype, jnp.complexfloating):
+        raise EvaluationError(f"must be real; got dtype {x.dtype}", task=task, argument=argument)

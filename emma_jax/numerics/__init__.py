@@ -1,0 +1,1 @@
+"""Numbers that can be trusted: order keys, integer limbs, histograms, ranking and crossing counts."""

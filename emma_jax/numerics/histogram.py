@@ -1,0 +1,54 @@
+"""Exact counts per bin, with integer weights, by scatter-add."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from emma_jax.numerics import limbs
+
+__all__ = ["bin_counts", "bin_limbs"]
+
+# 8-bit weight planes can be scattered over so many samples without overflowing uint32.
+_BLOCK = 1 << 24
+
+
+def bin_counts(index: Any, num_bins: int, weights: Any = None) -> jax.Array:
+    """How often each bin occurs, or the sum of weights in it, modulo 2^32: uint32 ``[num_bins]``.
+
+    Args:
+      index: integer array, flattened; an index outside ``[0, num_bins)`` counts nowhere (use ``num_bins`` to mask).
+      num_bins: number of bins.
+      weights: uint32 array of the same shape, or None.
+    """
+    one: Any = jnp.uint32(1) if weights is None else weights.reshape(-1)
+    # A negative index would wrap around; as uint32 it is out of range and dropped.
+    index = index.reshape(-1).astype(jnp.uint32)
+    return jnp.zeros(num_bins, jnp.uint32).at[index].add(one, mode="drop")
+
+
+def bin_limbs(index: Any, num_bins: int, weights: Any = None) -> jax.Array:
+    """Exact counts per bin as limbs ``[num_bins, 2]``; arguments as for `bin_counts`, any uint32 weights."""
+    if weights is None:
+        return limbs.widen(bin_counts(index, num_bins))
+    index, weights = index.reshape(-1), weights.reshape(-1)
+    total = jnp.zeros((num_bins, 2), jnp.uint32)
+    for start in range(0, index.shape[0], _BLOCK):
+        part, w = index[start : start + _BLOCK], weights[start : start + _BLOCK]
+        digits = [jnp.zeros(num_bins, jnp.uint32)] * 4
+        for plane in range(4):
+            sums = limbs.widen(bin_counts(part, num_bins, (w >> np.uint32(8 * plane)) & np.uint32(0xFF)))
+            # sums * 2**(8 plane): an odd plane shifts by half a limb.
+            half = np.uint32(8 * (plane % 2))
+            low, high = sums[:, 0] << half, sums[:, 1] << half
+            at = plane // 2
+            digits[at] = digits[at] + (low & np.uint32(0xFFFF))
+            digits[at + 1] = digits[at + 1] + (low >> np.uint32(16)) + (high & np.uint32(0xFFFF))
+            digits[at + 2] = digits[at + 2] + (high >> np.uint32(16))
+        four = limbs.normalize(jnp.stack(digits, axis=-1))
+        high_word = four[:, 1] + (four[:, 2] << np.uint32(16))
+        total = limbs.normalize(total + jnp.stack([four[:, 0], high_word], axis=-1))
+    return total
