@@ -6,7 +6,7 @@ array to a score. Everything is NumPy in float64, seeded by one integer; nothing
 
 from __future__ import annotations
 
-from emma_jax.demo.run import SCENES, draw, run_demo, training_draws
+from emma_jax.demo.run import SCENES, draw, leave_out, run_demo, training_draws
 from emma_jax.demo.scene import Draws, Scene
 
-__all__ = ["SCENES", "Draws", "Scene", "draw", "run_demo", "training_draws"]
+__all__ = ["SCENES", "Draws", "Scene", "draw", "leave_out", "run_demo", "training_draws"]

@@ -147,9 +147,9 @@ def smoothed_covariance(signals: Array, size: int) -> Array:
 
 def bartlett_spectrum(signals: Array) -> Array:
     """Power of the delay-and-sum beam over the grid, ``a^H R a / M^2`` ``[N, 241]``: on one clean path, its power."""
-    beams = np.einsum("gm,nmk->ngk", steering(GRID_DEG).conj(), signals) / signals.shape[1]
-    result: Array = (np.abs(beams) ** 2).mean(axis=2)
-    return result
+    grid = steering(GRID_DEG)
+    power: Array = ((grid.conj() @ sample_covariance(signals)) * grid).sum(axis=2).real / signals.shape[1] ** 2
+    return power
 
 
 def bartlett(signals: Array) -> Array:

@@ -33,7 +33,7 @@ from emma_jax.release import REAL, Release, build_release
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ENTRIES", "SCENES", "Entry", "draw", "run_demo", "training_draws"]
+__all__ = ["ENTRIES", "SCENES", "Entry", "draw", "leave_out", "run_demo", "training_draws"]
 
 SCENES: dict[str, Scene] = {
     scene.task: scene for scene in (aoa.SCENE, los.SCENE, drone.SCENE, fingerprint.SCENE, modulation.SCENE)
@@ -66,14 +66,14 @@ ENTRIES = (
     Entry(
         "strong",
         "subspace and cumulants",
-        "MUSIC and friends",
+        "MUSIC, CP correlation, C40",
         "MUSIC with forward-backward spatial smoothing; Rician K factor by moments; cyclic-prefix correlation and "
         "energy, carrier offset, image ratio and compression with nearest centroid; the cumulants C20, C40 and C42.",
     ),
     Entry(
         "middle",
         "one feature",
-        "Bartlett and friends",
+        "Bartlett, energy, C42",
         "Delay-and-sum beamformer; peak factor; energy detector; carrier offset; C42. One feature for each task.",
     ),
     Entry(
@@ -117,12 +117,17 @@ def _check_seed(seed: int) -> None:
         raise EvaluationError(f"has to be an integer from 0 on, not {seed}", argument="seed")
 
 
-def training_draws(scene: Scene, fold: str, seed: int) -> Draws:
+def training_draws(scene: Scene, seed: int) -> dict[str, Draws]:
+    """The training samples of every synthetic environment, by name; `leave_out` the one that is scored."""
+    return {environment: draw(scene, environment, seed, training=True) for environment in scene.environments}
+
+
+def leave_out(training: dict[str, Draws], fold: str) -> Draws:
     """What may be learned from when ``fold`` is scored: the training samples of all *other* environments.
 
     For "real", those of all environments: nothing real is ever learned from.
     """
-    return concatenate([draw(scene, e, seed, training=True) for e in scene.environments if e != fold])
+    return concatenate([draws for environment, draws in training.items() if environment != fold])
 
 
 def _ids(fold: str) -> np.ndarray[Any, Any]:
@@ -131,12 +136,13 @@ def _ids(fold: str) -> np.ndarray[Any, Any]:
 
 def _write_scene(root: Path, scene: Scene, seed: int) -> Iterator[str]:
     """Writes the labels and all predictions of one task; yields what was done after each fold."""
+    training = training_draws(scene, seed)
     for fold in (*scene.environments, REAL):
-        scored, training = draw(scene, fold, seed), training_draws(scene, fold, seed)
+        scored, known = draw(scene, fold, seed), leave_out(training, fold)
         path = f"{scene.task}/{fold}.npz"
         write_npz(_place(root / "release/labels" / path), labels=scored.labels, ids=_ids(fold), groups=scored.groups)
         for entry in ENTRIES:
-            preds = getattr(scene, entry.baseline)(scored.signals, training)
+            preds = getattr(scene, entry.baseline)(scored.signals, known)
             write_npz(_place(root / "submissions" / entry.baseline / "preds" / path), preds=preds, ids=_ids(fold))
         yield f"{scene.task} {fold}"
 
@@ -181,7 +187,8 @@ def run_demo(out_dir: Path | None = None, seed: int = 0, console: Console | None
       out_dir: where to leave everything, a new or empty folder; None for a new temporary one. It is kept either way,
       and
         its place is printed.
-      seed: all randomness; the same seed gives the same files, byte for byte.
+      seed: all randomness; the same seed gives the same files, byte for byte (predictions: on one machine, as linear
+        algebra rounds differently on another).
       console: where progress and the table go; standard output when None.
 
     Returns:
