@@ -88,7 +88,7 @@ def evaluate_groups(
         return _traced_groups(task, preds, labels, groups, num_groups, where, weights)
     groups = checks.host_labels(checks.host_array(groups, "groups", task.id), "groups", task.id)
     groups = np.asarray(groups)
-    preds, labels, metrics, mask, weights = base._prepare(task.metrics, preds, labels, where, weights, task.id)
+    preds, labels, metrics, mask, weights = base.prepare(task.metrics, preds, labels, where, weights, task.id)
     n = jax.tree_util.tree_leaves(labels)[0].shape[0]
     _check_groups(task, groups, n)
     if n == 0:
@@ -128,7 +128,7 @@ def _traced_groups(
     groups = jnp.asarray(groups)
     if not jnp.issubdtype(groups.dtype, jnp.integer):
         raise LabelError(f"must be integers; got dtype {groups.dtype}", task=task.id, argument="groups")
-    preds, labels, metrics, mask, weights = base._prepare(task.metrics, preds, labels, where, weights, task.id)
+    preds, labels, metrics, mask, weights = base.prepare(task.metrics, preds, labels, where, weights, task.id)
     shape = metrics[0]._sample_shape(preds, labels, task.id)
     _check_groups(task, groups, shape[0])
     column = groups.reshape(groups.shape + (1,) * (len(shape) - 1))

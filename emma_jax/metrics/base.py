@@ -183,7 +183,7 @@ def score(metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weight
     """Scores of one batch, on the host or under trace, by what the arguments are."""
     metrics = tuple(metrics)
     if checks.is_traced(preds, labels, where, weights):
-        preds, labels, metrics, mask, weights = _prepare(metrics, preds, labels, where, weights, task)
+        preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task)
         return _run(_traced_scores, tuple(metrics), task)(preds, labels, mask, weights)
     metrics, summaries, arrays = host_summaries(metrics, preds, labels, where, weights, task)
     raise_on_bad(metrics, summaries, *arrays, task)
@@ -198,7 +198,7 @@ def host_summaries(
     metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str
 ) -> tuple[tuple[Metric, ...], dict[str, Any], tuple[Any, Any, Any]]:
     """Resolved metrics, their exact summaries (NumPy), and the arrays as scored: preds, labels, mask."""
-    preds, labels, metrics, mask, weights = _prepare(metrics, preds, labels, where, weights, task)
+    preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task)
     preds, wide_preds = checks.narrow(preds)
     labels, wide_labels = checks.narrow(labels)
     wide = wide_preds or wide_labels
@@ -253,7 +253,7 @@ def _validity(m: Metric, state: Any, xp: Any) -> Validity:
     return Validity(**counters, n_absent_classes=limbs.widen(m._absent(state, xp)))
 
 
-def _prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str) -> Any:
+def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str) -> Any:
     """Static checks common to both modes; converts what is concrete."""
     traced = checks.is_traced(preds, labels, where, weights)
     preds = _convert(preds, "preds", task)
@@ -293,7 +293,7 @@ class ClassPreds(ClassLabels):
 # --- kernels ----------------------------------------------------------------------------------------------------
 
 
-def _with_rows(mask: Any, rows: Any, shape: tuple[int, ...]) -> Any:
+def with_rows(mask: Any, rows: Any, shape: tuple[int, ...]) -> Any:
     """The mask of a chunk of which only the first ``rows`` rows are real."""
     if rows is None:
         return mask
@@ -303,12 +303,12 @@ def _with_rows(mask: Any, rows: Any, shape: tuple[int, ...]) -> Any:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _batch_states(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, rows: Any) -> Any:
-    mask = _with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
+    mask = with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
     return {m.name: m._stats(preds, labels, mask, weights) for m in metrics}
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _batch_summaries(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
+def batch_summaries(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
     return {m.name: m._summary(preds, labels, mask, weights) for m in metrics}
 
 
@@ -329,7 +329,7 @@ def _updated(
     metrics: tuple[Metric, ...], task: str, state: Any, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any
 ) -> Any:
     del task
-    mask = _with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
+    mask = with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
     return {m.name: m._merge(state[m.name], m._stats(preds, labels, mask, weights)) for m in metrics}
 
 
@@ -376,7 +376,7 @@ def chunked_states(
     """Exact states of a host batch, by kernels of few sizes; NumPy uint32."""
     parts = []
     with checks.enable_x64(wide):
-        for args in _chunks(preds, labels, mask, weights):
+        for args in chunks(preds, labels, mask, weights):
             parts.append(_batch_states(metrics, *args))
     return add_states(parts)
 
@@ -393,7 +393,7 @@ def add_states(parts: list[Any]) -> Any:
     return jax.tree_util.tree_unflatten(structure, [limbs.normalize(t).astype(np.uint32) for t in total])
 
 
-def _chunks(preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
+def chunks(preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
     """Arguments of one kernel call after another: views of the arrays, only the tail padded."""
     leaves, structure = jax.tree_util.tree_flatten((preds, labels, mask, weights))
     if not all(isinstance(x, np.ndarray) for x in leaves):
@@ -439,7 +439,7 @@ def update_states(
     """States with one more batch."""
     metrics = tuple(metrics)
     traced = checks.is_traced(state, preds, labels, where, weights)
-    preds, labels, resolved, mask, weights = _prepare(metrics, preds, labels, where, weights, task)
+    preds, labels, resolved, mask, weights = prepare(metrics, preds, labels, where, weights, task)
     for m, r in zip(metrics, resolved):
         _check_shapes(state[m.name], r, task)
     run = _run(_updated, resolved, task)
@@ -449,7 +449,7 @@ def update_states(
     preds, wide_preds = checks.narrow(preds)
     labels, wide_labels = checks.narrow(labels)
     with checks.enable_x64(wide_preds or wide_labels):
-        for *args, rows in _chunks(preds, labels, mask, weights):
+        for *args, rows in chunks(preds, labels, mask, weights):
             state = run(state, *args, rows)
     return state
 

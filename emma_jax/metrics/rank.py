@@ -30,16 +30,17 @@ from emma_jax.metrics.base import (
     ClassLabels,
     Metric,
     State,
+    add_states,
+    batch_summaries,
     both,
+    chunks,
     class_axes,
     mean,
     real_dtype,
     require_int,
     tally,
+    with_rows,
 )
-from emma_jax.metrics.base import _batch_summaries as batch_summaries
-from emma_jax.metrics.base import _chunks as chunks
-from emma_jax.metrics.base import _with_rows as with_rows
 from emma_jax.numerics import keys, limbs, ranking
 from emma_jax.numerics.histogram import bin_limbs
 
@@ -604,9 +605,10 @@ class EER(Metric, ClassLabels):
             preds, values = ranking.dense_ranks(preds)
             if nan is not None and nan.any():
                 preds[nan] = keys.nan_key(preds)
-        prefix, shift = 0, 16
+        prefix = 0
         counts: Any = None
-        totals = start = None
+        totals: Any = None
+        start: Any = None
         found: dict[str, Any] = {}
         for shift in (16, 0):
             parts = [
@@ -618,11 +620,9 @@ class EER(Metric, ClassLabels):
                 counts = [c for c, _ in parts]
                 totals = tuple(limbs.from_int(int(h.sum()), 2) for h in hist)
                 start = (np.zeros(2, np.uint32), np.zeros(2, np.uint32))
-            found = ranking._segment(hist_limbs[0], hist_limbs[1], totals, start)  # type: ignore[arg-type]
+            found = ranking.segment(hist_limbs[0], hist_limbs[1], totals, start)
             prefix |= int(found["bin"]) << shift
             start = found["near"]
-        from emma_jax.metrics.base import add_states
-
         found["totals"] = totals
         if values is not None:
             threshold = values[min(prefix, values.shape[0] - 1)]

@@ -170,7 +170,7 @@ def _cumulative(counts: Any, xp: Any) -> Any:
 # ROC segment on which FAR - FRR changes sign, thresholds descending from +inf.
 
 
-def _segment(genuine: Any, impostor: Any, totals: tuple[Any, Any], start: tuple[Any, Any]) -> dict[str, Any]:
+def segment(genuine: Any, impostor: Any, totals: tuple[Any, Any], start: tuple[Any, Any]) -> dict[str, Any]:
     """The first bin, in descending order, after which FAR >= FRR; with the counts before and after it.
 
     Args:
@@ -228,7 +228,7 @@ def crossing_from_histogram(genuine: Any, impostor: Any) -> dict[str, Any]:
     xp: Any = np if isinstance(genuine, np.ndarray) else jnp
     totals = (_cumulative(genuine, xp)[-1], _cumulative(impostor, xp)[-1])
     zero = xp.zeros_like(totals[0])
-    return {"totals": totals, **_segment(genuine, impostor, totals, (zero, zero))}
+    return {"totals": totals, **segment(genuine, impostor, totals, (zero, zero))}
 
 
 def crossing_from_keys(keys: Any, genuine: Any, used: Any, weights: Any = None) -> dict[str, Any]:
@@ -259,7 +259,7 @@ def crossing_from_keys(keys: Any, genuine: Any, used: Any, weights: Any = None) 
             totals = (_cumulative(hist[0], jnp)[-1], _cumulative(hist[1], jnp)[-1])
             start = (jnp.zeros_like(totals[0]), jnp.zeros_like(totals[0]))
         assert start is not None
-        found = _segment(hist[0], hist[1], totals, start)
+        found = segment(hist[0], hist[1], totals, start)
         prefix = prefix | (found["bin"].astype(keys.dtype) << keys.dtype.type(shift))
         start = found["near"]
         inside = used & ((keys >> keys.dtype.type(shift)) == (prefix >> keys.dtype.type(shift)))
