@@ -184,8 +184,7 @@ def run_demo(out_dir: Path | None = None, seed: int = 0, console: Console | None
     """Makes the release and the submissions, scores them, and prints the leaderboard.
 
     Args:
-      out_dir: where to leave everything, a new or empty folder; None for a new temporary one. It is kept either way,
-      and
+      out_dir: where to leave everything, a new or empty folder; None for a new temporary one. It is kept either way, and
         its place is printed.
       seed: all randomness; the same seed gives the same files, byte for byte (predictions: on one machine, as linear
         algebra rounds differently on another).
@@ -228,5 +227,5 @@ def run_demo(out_dir: Path | None = None, seed: int = 0, console: Console | None
             write_result(result, _place(root / "results" / f"{entry.baseline}.json"))
             results.append(result)
     console.print(to_table(build_leaderboard(results)))
-    console.print(f"release, submissions and results: {root}", soft_wrap=True)
+    console.print(f"release, submissions and results: {root}", soft_wrap=True, markup=False)
     return results
