@@ -184,8 +184,8 @@ def run_demo(out_dir: Path | None = None, seed: int = 0, console: Console | None
     """Makes the release and the submissions, scores them, and prints the leaderboard.
 
     Args:
-      out_dir: where to leave everything, a new or empty folder; None for a new temporary one. It is kept either way, and
-        its place is printed.
+      out_dir: where to leave everything, a new or empty folder; None for a new temporary one. It is kept either way,
+        and its place is printed.
       seed: all randomness; the same seed gives the same files, byte for byte (predictions: on one machine, as linear
         algebra rounds differently on another).
       console: where progress and the table go; standard output when None.

@@ -2,8 +2,9 @@
 
 Conventions, here and in every scene:
 
-* Signals are complex baseband, complex128, of unit mean power before noise, so that a signal-to-noise ratio (SNR) in dB
-  fixes the noise variance by itself: ``sigma^2 = 10^(-snr_db / 10)``.
+* Signals are complex baseband, complex128. What is received is either of unit mean power (array: the direct path), so
+  that a signal-to-noise ratio (SNR) in dB fixes the noise variance, ``10^(-snr_db / 10)``, or in units of the noise
+  floor, where noise has variance 1 and the signal has power ``10^(snr_db / 10)``.
 * An *environment* is one set of physical parameters. It is what a fold of the benchmark holds out.
 * A *baseline* sees the signals of the fold it predicts, and `Draws` (signals and labels) of the *other* environments.
   It never sees the labels it is scored on, nor any draw of that environment.
