@@ -341,7 +341,8 @@ def test_jackknife_of_extreme_values():
     assert jackknife([1e-300, 3e-300]).se == pytest.approx(1e-300, rel=1e-12)
     infinite = jackknife([-math.inf, -20.0, -30.0])
     assert infinite.mean == -math.inf and math.isnan(infinite.se)
-    assert (infinite.low, infinite.high) == (-math.inf, -25.0)
+    assert (infinite.low, infinite.high, infinite.underpowered) == (-math.inf, -25.0, False)
+    assert jackknife([-math.inf, -20.0]).underpowered
 
 
 # The gap.

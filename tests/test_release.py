@@ -403,6 +403,23 @@ def test_malformed_manifests_are_typed_errors(tmp_path, name):
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 600
 
 
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("duplicate", "name: this key occurs twice"), ("nan", "NaN is not JSON"), ("utf-16", "not UTF-8")],
+)
+def test_the_reason_is_said(tmp_path, name, reason):
+    """What Python's json would let pass is named as what it is."""
+    (tmp_path / "release.json").write_bytes(MALFORMED[name])
+    with pytest.raises(ReleaseError, match=reason):
+        load_release(tmp_path)
+
+
+def test_an_anchor_has_the_direction_of_its_metric():
+    """An entry in code whose anchor reads the other way is refused: it would reward errors."""
+    with pytest.raises(ReleaseError, match="direction is not the metric's"):
+        TaskEntry("MeanAngularError", "lower", "deg", Anchor(0.0, 90.0, "higher"))
+
+
 def test_manifest_size_is_limited(tmp_path, monkeypatch):
     """A file beyond the limit is refused before it is parsed."""
     monkeypatch.setattr(rel, "MAX_MANIFEST_BYTES", 10)
