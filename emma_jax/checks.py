@@ -45,11 +45,7 @@ def enable_x64(on: bool) -> contextlib.AbstractContextManager[Any]:
     """64-bit types for this thread and block only; the user's global setting is never touched."""
     if not on:
         return contextlib.nullcontext()
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64(True)
-    from jax.experimental import enable_x64 as scoped  # JAX before 0.8
-
-    return scoped(True)
+    return jax.enable_x64(True)
 
 
 def host_array(x: Any, argument: str, task: str | None = None) -> Any:
