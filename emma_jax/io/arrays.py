@@ -14,25 +14,15 @@ from collections.abc import Callable
 from typing import Any, BinaryIO
 
 import numpy as np
-from numpy.typing import DTypeLike
 
+from emma_jax.checks import aligned_empty
 from emma_jax.errors import FileFormatError
 
 __all__ = ["aligned_empty", "aligned_take", "npz_loaders", "read_npy"]
 
-_ALIGNMENT = 64
 _CHUNK = 2**22
 _KINDS = {"b": 1, "i": 8, "u": 8, "f": 8, "c": 16, "U": math.inf, "S": math.inf}  # dtype kind: largest item in bytes
 _MAX_MEMBERS = 1024
-
-
-def aligned_empty(shape: tuple[int, ...], dtype: DTypeLike) -> np.ndarray:
-    """Uninitialised C-ordered array whose first byte lies at a multiple of 64."""
-    dtype = np.dtype(dtype)
-    nbytes = math.prod(shape) * dtype.itemsize
-    memory = np.empty(nbytes + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
-    return memory[start : start + nbytes].view(dtype).reshape(shape)
 
 
 def aligned_take(array: np.ndarray, rows: np.ndarray) -> np.ndarray:

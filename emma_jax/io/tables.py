@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, NoReturn, TypeAlias
 
 import numpy as np
 
+from emma_jax.checks import aligned_empty
 from emma_jax.errors import FileFormatError
-from emma_jax.io.arrays import aligned_empty
 from emma_jax.io.strict import strict_decode
 
 __all__ = ["csv_loaders", "jsonl_loaders"]

@@ -117,58 +117,49 @@ def _float(value: Any) -> float:
     return math.nan if value is None else float(value)
 
 
-def _fixed(value: Any, digits: int) -> str:
+def _fixed(value: Any, digits: int, sign: str = "") -> str:
     number = _float(value)
-    return _UNKNOWN if math.isnan(number) else f"{number:.{digits}f}"
+    return _UNKNOWN if math.isnan(number) else f"{number:{sign}.{digits}f}"
 
 
-def _digits(unit: str) -> int:
-    return 3 if unit == "1" else 2
+def _ood_avg(row: Mapping[str, Any]) -> tuple[str, str]:
+    return _fixed(row["ood_avg"], 4), f"±{_fixed(row['ood_avg_se'], 4)}{_UNDERPOWERED if row['underpowered'] else ''}"
 
 
-def _unit(unit: str) -> str:
-    return "" if unit == "1" else f" {unit}"
-
-
-def _ood_avg(row: Mapping[str, Any]) -> str:
-    return f"{_fixed(row['ood_avg'], 4)} ± {_fixed(row['ood_avg_se'], 4)}{_UNDERPOWERED if row['underpowered'] else ''}"
-
-
-def _cell(cell: Mapping[str, Any] | None, unit: str) -> str:
-    """Normalized score, and the raw one in brackets; a task without anchors has the raw one alone."""
+def _cell(cell: Mapping[str, Any] | None, unit: str) -> tuple[str, str]:
+    """Normalized score, and the raw one in brackets; of a task without anchors the raw one alone."""
     if cell is None:
-        return _UNKNOWN
-    raw = f"{_fixed(cell['raw'], _digits(unit))}{_unit(unit)}"
-    return raw if cell["normalized"] is None else f"{_fixed(cell['normalized'], 3)} ({raw})"
+        return _UNKNOWN, ""
+    raw = _fixed(cell["raw"], 3 if unit == "1" else 2)
+    return (raw, "") if cell["normalized"] is None else (_fixed(cell["normalized"], 3), f"({raw})")
 
 
-def _gap(row: Mapping[str, Any], tasks: int) -> str:
+def _gap(row: Mapping[str, Any], tasks: int) -> tuple[str, str]:
     """The mean gap, and over how many tasks where that is not all of them."""
-    gap = _float(row["gap_pp"])
-    if math.isnan(gap):
-        return _UNKNOWN
-    return f"{gap:+.1f}" + ("" if len(row["gap_tasks"]) == tasks else f" ({len(row['gap_tasks'])}/{tasks})")
+    partial = 0 < len(row["gap_tasks"]) < tasks
+    return _fixed(row["gap_pp"], 1, "+"), f"({len(row['gap_tasks'])}/{tasks})" if partial else ""
 
 
-def _text_table(board: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the readable forms; the first three columns are text or rank, the others numbers."""
+def _numbers(board: Mapping[str, Any], row: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The number columns of a row, each with what stands under or behind it; `_heads` has their names."""
     tasks, others = board["tasks"], board["others"]
-    heads = [f"{t} {_ARROWS.get(c['direction'], '')}" for t, c in tasks.items()]
-    beside = [f"{t} {_ARROWS.get(c['direction'], '')} (not averaged)" for t, c in others.items()]
-    header = ["#", "submission", "model", "OOD-avg ± SE ↑", *heads, "gap pp", *beside]
-    rows = [
-        [
-            str(row["rank"]),
-            _one_line(row["name"]),
-            _one_line(row["model"]),
-            _ood_avg(row),
-            *(_cell(row["tasks"].get(t), c["unit"]) for t, c in tasks.items()),
-            _gap(row, len(tasks)),
-            *(_cell(row["others"].get(t), c["unit"]) for t, c in others.items()),
-        ]
-        for row in board["rows"]
+    return [
+        _ood_avg(row),
+        *(_cell(row["tasks"].get(t), c["unit"]) for t, c in tasks.items()),
+        _gap(row, len(tasks)),
+        *(_cell(row["others"].get(t), c["unit"]) for t, c in others.items()),
     ]
-    return header, rows
+
+
+def _heads(board: Mapping[str, Any]) -> list[tuple[str, str]]:
+    def head(task: str, column: Mapping[str, Any]) -> tuple[str, str]:
+        unit = "" if column["unit"] == "1" else column["unit"]
+        return f"{task} {_ARROWS.get(column['direction'], '')}", unit if column[
+            "in_ood_avg"
+        ] else f"{unit} beside".strip()
+
+    tasks, others = ([head(t, c) for t, c in board[part].items()] for part in ("tasks", "others"))
+    return [("OOD-avg", "↑"), *tasks, ("gap", "pp"), *others]
 
 
 def _one_line(text: str) -> str:
@@ -179,7 +170,7 @@ def _one_line(text: str) -> str:
 def _caption(board: Mapping[str, Any]) -> str:
     release = board["release"]
     state = "" if release["frozen"] else ", not frozen"
-    notes = ["normalized score (raw score)", "OOD-avg is the mean of the normalized scores; the gap never enters it"]
+    notes = ["OOD-avg ± SE is the mean of the normalized scores, raw ones in brackets; gap and 'beside' never enter it"]
     if any(row["underpowered"] for row in board["rows"]):
         notes.append(_FOOTNOTE)
     return f"Release {_one_line(release['name'])}{state}, {release['digest'][:19]}. " + "; ".join(notes) + "."
@@ -189,16 +180,14 @@ def _caption(board: Mapping[str, Any]) -> str:
 
 
 def to_markdown(board: Mapping[str, Any]) -> str:
-    """The leaderboard of `build_leaderboard` as a Markdown table (units and direction in header and cells)."""
-    header, rows = _text_table(board)
-    lines = [
-        "| " + " | ".join(map(_markdown, header)) + " |",
-        "|" + "|".join("---" if 1 <= i <= 2 else "---:" for i in range(len(header))) + "|",
-        *("| " + " | ".join(map(_markdown, row)) + " |" for row in rows),
-        "",
-        _markdown(_caption(board)),
-    ]
-    return "\n".join(lines) + "\n"
+    """The leaderboard of `build_leaderboard` as a Markdown table (units and direction in the header)."""
+    lines = [["#", "submission", "model", *(" ".join(filter(None, head)) for head in _heads(board))]]
+    for row in board["rows"]:
+        numbers = [" ".join(filter(None, pair)) for pair in _numbers(board, row)]
+        lines.append([str(row["rank"]), _one_line(row["name"]), _one_line(row["model"]), *numbers])
+    text = ["| " + " | ".join(map(_markdown, line)) + " |" for line in lines]
+    rule = "|" + "|".join("---" if 1 <= i <= 2 else "---:" for i in range(len(lines[0]))) + "|"
+    return "\n".join([text[0], rule, *text[1:], "", _markdown(_caption(board))]) + "\n"
 
 
 def _markdown(text: str) -> str:
@@ -240,14 +229,27 @@ def _spreadsheet(text: str) -> str:
 
 
 def to_table(board: Mapping[str, Any]) -> Table:
-    """The leaderboard of `build_leaderboard` as a rich table (units and direction in header and cells)."""
+    """The leaderboard of `build_leaderboard` as a rich table, two lines a row so that it fits 80 columns."""
+    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    header, rows = _text_table(board)
-    table = Table(title="EMMA leaderboard", caption=_caption(board), title_justify="left", caption_justify="left")
-    for i, head in enumerate(header):
-        table.add_column(Text(head), justify="left" if 1 <= i <= 2 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))  # Text: names of strangers are no markup
+    table = Table(
+        title="EMMA leaderboard",
+        caption=Text(_caption(board)),
+        title_justify="left",
+        caption_justify="left",
+        box=box.SIMPLE_HEAD,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    table.add_column("#", justify="right")
+    table.add_column("submission", overflow="fold")
+    for name, detail in _heads(board):
+        head = re.sub(r"-(?=\w+ .?$)", "-\n", name) if name.count("-") > 1 else name  # E-LOC-AOA over two lines
+        table.add_column(Text("\n".join(filter(None, (head, detail)))), justify="right")
+    for row in board["rows"]:
+        # Text: names of strangers are no markup
+        who = Text(_one_line(row["name"]), style="bold").append(f"\n{_one_line(row['model'])}", style="not bold dim")
+        table.add_row(str(row["rank"]), who, *(Text("\n".join(pair)) for pair in _numbers(board, row)))
     return table
