@@ -6,8 +6,10 @@ interrupted. Everything but typer is imported inside the commands, so that ``--h
 
 from __future__ import annotations
 
+import io
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum
@@ -77,6 +79,13 @@ app.add_typer(release_app, name="release")
 
 def main() -> None:
     """Entry point of ``emma-jax``."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():
+            # a terminal shows what it can; a file or pipe gets UTF-8, which is what JSON, Markdown and CSV are in
+            if stream.isatty():
+                stream.reconfigure(errors="replace")
+            else:
+                stream.reconfigure(encoding="utf-8")
     app()
 
 
@@ -141,6 +150,17 @@ def _progress(what: str) -> Iterator[Callable[[int, int, str], None]]:
             bar.update(task, completed=done, total=total, description=f"{what} {item}")
 
         yield show
+
+
+@contextmanager
+def _busy(what: str) -> Iterator[None]:
+    """A spinner on stderr, where that is a terminal."""
+    console = _console(err=True)
+    if not console.is_terminal:
+        yield
+        return
+    with console.status(what):
+        yield
 
 
 def _echo_json(value: Any) -> None:
@@ -239,10 +259,11 @@ def evaluate(
     from emma_jax.tasks import get_task
 
     scored = get_task(task, **params)
-    truth = read_labels(labels)
-    rows = align(read_predictions(preds), truth)
     try:
-        scores = evaluate_task(scored, rows, truth.labels, where=truth.where)
+        with _busy("scoring"):
+            truth = read_labels(labels)
+            rows = align(read_predictions(preds), truth)
+            scores = evaluate_task(scored, rows, truth.labels, where=truth.where)
     except DegenerateLabelsError as error:
         if as_json:  # whoever parses stdout finds JSON there, also for a value that does not exist
             _echo_json(
@@ -350,7 +371,8 @@ def freeze(
     """Pins every label file by its sha256 and writes the final release.json; prints its digest."""
     from emma_jax.release import freeze_release
 
-    release = freeze_release(directory)
+    with _busy("hashing label files"):
+        release = freeze_release(directory)
     typer.echo(f"{release.name} frozen: {release.digest}")
 
 
@@ -363,7 +385,8 @@ def verify(
     from emma_jax.release import load_release
 
     release = load_release(directory, digest=digest)
-    files = release.verify(digest)
+    with _busy("verifying label files"):
+        files = release.verify(digest)
     state = "frozen" if release.frozen else "not frozen"
     typer.echo(f"{release.name} ({state}), {len(files)} label files as pinned: {release.digest}")
 
