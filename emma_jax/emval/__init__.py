@@ -1,4 +1,4 @@
-"""EMVal: near fields and S-parameters of boards, file checks before them, and the protocol's dataset values."""
+"""EMVal: near fields and S-parameters of boards, the checks before them, and the protocol's dataset values."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _LAZY = {
+    "BoardRecord": "boards",
+    "BoardScores": "boards",
+    "KeyMap": "keymap",
     "align": "sparams",
     "check_sparams": "sparams",
+    "load_key_map": "keymap",
+    "mean_over_boards": "boards",
     "renormalize": "sparams",
+    "score_boards": "boards",
 }
 
 __all__ = sorted(_LAZY)
@@ -27,6 +33,12 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from emma_jax.emval.boards import BoardRecord as BoardRecord
+    from emma_jax.emval.boards import BoardScores as BoardScores
+    from emma_jax.emval.boards import mean_over_boards as mean_over_boards
+    from emma_jax.emval.boards import score_boards as score_boards
+    from emma_jax.emval.keymap import KeyMap as KeyMap
+    from emma_jax.emval.keymap import load_key_map as load_key_map
     from emma_jax.emval.sparams import align as align
     from emma_jax.emval.sparams import check_sparams as check_sparams
     from emma_jax.emval.sparams import renormalize as renormalize

@@ -48,6 +48,7 @@ __all__ = [
     "passivity",
     "quality",
     "reciprocity",
+    "reference_impedance",
     "renormalize",
     "select_ports",
 ]
@@ -383,8 +384,12 @@ def renormalize(s: ArrayLike, z_from: ArrayLike, z_to: ArrayLike) -> NDArray[np.
     return np.ascontiguousarray(new.swapaxes(1, 2))
 
 
-def _reference(data: Touchstone) -> NDArray[np.float64]:
-    """The reference impedances of a file, unless its comments contradict them."""
+def reference_impedance(data: Touchstone) -> NDArray[np.float64]:
+    """The reference impedances of a file [ports], in ohms.
+
+    Raises:
+      EvaluationError: comments (of HFSS) that state other impedances than the option line.
+    """
     z = data.port_impedance
     if z is not None and np.any(np.abs(z - data.z0) > 1e-6 * data.z0):
         k, i = (int(v) for v in np.argwhere(np.abs(z - data.z0) > 1e-6 * data.z0)[0])
@@ -408,7 +413,7 @@ def common_reference(truth: Touchstone, pred: Touchstone) -> tuple[Touchstone, T
     """
     if truth.n_ports != pred.n_ports:
         raise ShapeError(f"{pred.n_ports} ports, the truth {truth.name} has {truth.n_ports}", argument=pred.name)
-    z_truth, z_pred = _reference(truth), _reference(pred)
+    z_truth, z_pred = reference_impedance(truth), reference_impedance(pred)
     if np.array_equal(z_truth, z_pred):
         return truth, pred
     return truth, replace(pred, s=renormalize(pred.s, z_pred, z_truth), z0=z_truth, port_impedance=None)

@@ -36,6 +36,10 @@ _COMPLEX_FIELDS = (("r", "i"), ("re", "im"), ("real", "imag"))
 _BUILTIN_FILTERS = {1, 2, 3, 4, 5, 6, 32000}
 
 
+class _MissingDataset(FileFormatError):
+    """There is no dataset of that name."""
+
+
 class Hdf5Reader:
     """Datasets of one open file; made by `open_hdf5`. Names are paths without the leading slash."""
 
@@ -112,10 +116,10 @@ class Hdf5Reader:
             raise self._missing(name)
         return node
 
-    def _missing(self, name: str) -> FileFormatError:
+    def _missing(self, name: str) -> _MissingDataset:
         there = self.names()
         listed = ", ".join(there[:20]) + (f" and {len(there) - 20} more" if len(there) > 20 else "")
-        return self._fail(f"no dataset {name!r}; the file holds {listed or 'none'}")
+        return _MissingDataset(f"no dataset {name!r}; the file holds {listed or 'none'}", argument=self._name)
 
     def _dataset(self, name: str) -> Any:
         if name not in self._known:
@@ -164,7 +168,7 @@ class Hdf5Reader:
     def __contains__(self, name: object) -> bool:
         try:
             return isinstance(name, str) and self._dataset(name) is not None
-        except FileFormatError:
+        except _MissingDataset:
             return False
 
     def read(self, name: str, start: int = 0, stop: int | None = None) -> NDArray[Any]:
