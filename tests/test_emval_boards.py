@@ -21,7 +21,7 @@ import pytest
 from test_emval_oracle import score_board
 
 from emma_jax.emval import boards
-from emma_jax.emval.boards import NF_METRICS, SP_METRICS, BoardScores, mean_over_boards, score_boards
+from emma_jax.emval.boards import NF_METRICS, SP_METRICS, BoardScores, mean_over_boards, score_boards, score_files
 from emma_jax.emval.keymap import FieldKeys, KeyMap
 from emma_jax.emval.sparams import check_sparams, renormalize
 from emma_jax.errors import EvaluationError, FileFormatError, NonFiniteError, ShapeError, SubmissionError
@@ -188,6 +188,34 @@ def test_checks_and_validity_are_recorded(tmp_path: Path) -> None:
     assert got.validity == {"real_imag_rmse": {"n": 7, "n_used": 7}}
     path = tmp_path / "pred" / got.group / f"{got.id}.npz"
     assert got.sha256["pred"] == {path.name: hashlib.sha256(path.read_bytes()).hexdigest()}
+
+
+def test_two_touchstone_files() -> None:
+    """The issue's figures for scikit-rf's ring slot, simulated against measured S11 on every second point, to 1e-9."""
+    skrf = pytest.importorskip("skrf")
+    folder = Path(skrf.__file__).parent / "data"
+    files = folder / "ring slot measured.s1p", folder / "ring slot.s2p"
+    got = score_files(*files, ports=[1], pick=True, score_board=score_board)
+    expected = {"real_imag_rmse": 0.257294228339, "mag_wmae": 0.439490264202, "ph_wmae": 0.663756671259}
+    assert dict(got.values) == pytest.approx(expected, abs=1e-9)
+    assert got.name == "ring slot measured" and got.checks["truth"]["n_frequencies"] == 101
+    with pytest.raises(ShapeError, match="2 ports, the truth"):
+        score_files(*files, score_board=score_board)
+
+
+def test_two_array_files(tmp_path: Path) -> None:
+    """One .npz against one HDF5 file scores as the board does; options of Touchstone files are refused."""
+    truth, pred = board(2)
+    np.savez(tmp_path / "t.npz", **truth)
+    with h5py.File(tmp_path / "p.h5", "w") as file:
+        for name, value in pred.items():
+            file[name] = value
+    got = score_files(tmp_path / "t.npz", tmp_path / "p.h5", "both", score_board=score_board)
+    assert dict(got.values) == score_board(truth, pred, "NF") | score_board(truth, pred, "SP")
+    with pytest.raises(EvaluationError, match="needs two Touchstone files"):
+        score_files(tmp_path / "t.npz", tmp_path / "p.h5", ports=[1])
+    with pytest.raises(FileNotFoundError):
+        score_files(tmp_path / "t.npz", tmp_path / "none.h5")
 
 
 # --- errors ----------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ _LAZY = {
     "mean_over_boards": "boards",
     "renormalize": "sparams",
     "score_boards": "boards",
+    "score_files": "boards",
 }
 
 __all__ = sorted(_LAZY)
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from emma_jax.emval.boards import BoardScores as BoardScores
     from emma_jax.emval.boards import mean_over_boards as mean_over_boards
     from emma_jax.emval.boards import score_boards as score_boards
+    from emma_jax.emval.boards import score_files as score_files
     from emma_jax.emval.keymap import KeyMap as KeyMap
     from emma_jax.emval.keymap import load_key_map as load_key_map
     from emma_jax.emval.sparams import align as align

@@ -31,19 +31,30 @@ from emma_jax.emval.layout import (
     GROUPS,
     BoardFiles,
     find_boards,
+    is_touchstone,
     read_fields,
     read_sparams,
     require_same_frequencies,
     require_same_shape,
     sha256,
 )
-from emma_jax.emval.sparams import check_sparams, renormalize
+from emma_jax.emval.sparams import align, check_sparams, renormalize
 from emma_jax.errors import EmptyEvaluationError, EvaluationError, FileFormatError, SubmissionError
 from emma_jax.io.sources import MAX_BYTES
 from emma_jax.io.strict import dumps_strict
+from emma_jax.io.touchstone import read_touchstone
 from emma_jax.io.write import atomic_write
 
-__all__ = ["NF_METRICS", "SP_METRICS", "BoardRecord", "BoardScores", "ScoreBoard", "mean_over_boards", "score_boards"]
+__all__ = [
+    "NF_METRICS",
+    "SP_METRICS",
+    "BoardRecord",
+    "BoardScores",
+    "ScoreBoard",
+    "mean_over_boards",
+    "score_boards",
+    "score_files",
+]
 
 PROTOCOL_VERSION = "1.0.0"
 RESULT_FORMAT = "emval-result/1"
@@ -95,7 +106,7 @@ class BoardRecord:
     @property
     def name(self) -> str:
         """Group and id."""
-        return f"{self.group}/{self.id}"
+        return f"{self.group}/{self.id}" if self.group else self.id
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON content."""
@@ -232,8 +243,7 @@ def score_boards(
       ShapeError: shapes or frequency grids that differ.
       EvaluationError: what the metrics raise, and undefined values. All of these name the board.
     """
-    if protocol not in _TRACKS:
-        raise EvaluationError(f"is {protocol!r}, not one of {', '.join(_TRACKS)}", argument="protocol")
+    _require_protocol(protocol)
     if groups is not None and (not groups or not set(groups) <= set(GROUPS)):
         raise EvaluationError(f"is {list(groups)}, not some of {', '.join(GROUPS)}", argument="groups")
     wanted = [g for g in GROUPS if groups is None or g in groups]
@@ -280,6 +290,58 @@ def score_boards(
             atomic_write(output, dumps_strict(result.to_dict()).encode())
             journal.remove()
     return result
+
+
+def score_files(
+    truth: str | os.PathLike[str],
+    pred: str | os.PathLike[str],
+    protocol: str = "SP",
+    *,
+    key_map: KeyMap | None = None,
+    pred_key_map: KeyMap | None = None,
+    ports: Sequence[int] | None = None,
+    pick: bool = False,
+    score_board: ScoreBoard | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> BoardRecord:
+    """Score one file against another: Touchstone, .npz or HDF5.
+
+    Args:
+      truth: simulation or measurement.
+      pred: prediction.
+      protocol: "NF", "SP" or "both".
+      key_map: names and axes in the truth; see `emma_jax.emval.keymap`.
+      pred_key_map: the same for the prediction.
+      ports: of two Touchstone files, score these ports (from 1) alone; see `emma_jax.emval.align`.
+      pick: of two Touchstone files, let the prediction have further frequencies.
+      score_board: the metrics; by default those of the tasks EMVal-NF and EMVal-SP.
+      max_bytes: limit on the decompressed bytes of one file.
+
+    Returns:
+      A `BoardRecord` without a group.
+
+    Raises:
+      EvaluationError: a subclass, as `score_boards`; ``ports`` or ``pick`` for other files than Touchstone.
+      OSError: a file cannot be opened.
+    """
+    _require_protocol(protocol)
+    tracks = _TRACKS[protocol]
+    paths = {"truth": Path(truth), "pred": Path(pred)}
+    for path in paths.values():
+        path.stat()
+    job = _Job(*(BoardFiles("", paths["truth"].stem, p, p) for p in paths.values()))
+    if tracks == ("SP",) and all(map(is_touchstone, paths.values())):
+        loaded = _read_touchstones(job, paths, ports, pick, max_bytes)
+    elif ports is not None or pick:
+        raise EvaluationError("needs two Touchstone files and protocol SP", argument="ports" if ports else "pick")
+    else:
+        loaded = _read(job, tracks, {"truth": key_map or KeyMap(), "pred": pred_key_map or KeyMap()}, False, max_bytes)
+    return _score(loaded, score_board or _score_by_task)
+
+
+def _require_protocol(protocol: str) -> None:
+    if protocol not in _TRACKS:
+        raise EvaluationError(f"is {protocol!r}, not one of {', '.join(_TRACKS)}", argument="protocol")
 
 
 # --- one board -------------------------------------------------------------------------------------------------------
@@ -397,6 +459,25 @@ def _read_sparams(loaded: _Loaded, maps: Mapping[str, KeyMap], max_bytes: int) -
         if np.isfinite(values).all() and values.shape[2] <= values.shape[1]:
             loaded.checks[side] = check_sparams(values, f).to_dict()
     loaded.arrays["SP"] = ({"S": t.s} if t.where is None else {"S": t.s, "where": t.where}, {"S": s})
+
+
+def _read_touchstones(
+    job: _Job, paths: Mapping[str, Path], ports: Sequence[int] | None, pick: bool, max_bytes: int
+) -> _Loaded:
+    """Two Touchstone files on common ports, frequencies and references."""
+    files = {side: read_touchstone(path, max_bytes=max_bytes) for side, path in paths.items()}
+    truth, pred = align(files["truth"], files["pred"], ports=ports, pick=pick)
+    # Where only some ports are common, these were picked first, and their references alone counted.
+    dropped_first = ports is not None and files["truth"].n_ports != files["pred"].n_ports
+    index = [p - 1 for p in ports] if ports is not None and dropped_first else slice(None)
+    same = np.array_equal(files["truth"].z0[index], files["pred"].z0[index])
+    return _Loaded(
+        job,
+        arrays={"SP": ({"S": truth.s}, {"S": pred.s})},
+        sha256={side: {path.name: sha256(path)} for side, path in paths.items()},
+        checks={s: check_sparams(d.s, d.frequency_hz).to_dict() for s, d in (("truth", truth), ("pred", pred))},
+        notes={"frequencies": {"SP": True}, "reference": "equal" if same else "renormalized"},
+    )
 
 
 def _score_by_task(truth: Mapping[str, Any], pred: Mapping[str, Any], track: str) -> Mapping[str, Any]:

@@ -37,7 +37,17 @@ from emma_jax.io.sources import MAX_BYTES, open_source
 from emma_jax.io.strict import loads_strict
 from emma_jax.io.touchstone import read_touchstone
 
-__all__ = ["GROUPS", "BoardFiles", "Fields", "SParameters", "find_boards", "read_fields", "read_sparams", "sha256"]
+__all__ = [
+    "GROUPS",
+    "BoardFiles",
+    "Fields",
+    "SParameters",
+    "find_boards",
+    "is_touchstone",
+    "read_fields",
+    "read_sparams",
+    "sha256",
+]
 
 GROUPS = ("public", "private_standard", "private_challenge")
 _ARRAYS = (".npz", ".h5", ".hdf5")
@@ -67,7 +77,7 @@ class BoardFiles:
     @property
     def name(self) -> str:
         """What messages call the board."""
-        return f"{self.group}/{self.id}"
+        return f"{self.group}/{self.id}" if self.group else self.id
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,6 +210,11 @@ def _kind(parts: tuple[str, ...], key_map: KeyMap) -> tuple[str, str] | None:
     return (stem, "touchstone") if _TOUCHSTONE.match(suffix) else None
 
 
+def is_touchstone(path: Path) -> bool:
+    """Whether the suffix is one of Touchstone files."""
+    return _TOUCHSTONE.match(path.suffix) is not None
+
+
 def _checksums(folders: Sequence[Path]) -> dict[Path, str] | None:
     """SHA-256 by path from every ``checksums.json`` in these folders, None if there is none."""
     files = [f / _CHECKSUMS for f in dict.fromkeys(folders) if (f / _CHECKSUMS).is_file()]
@@ -306,7 +321,7 @@ def read_sparams(path: Path, keys: SParameterKeys, *, max_bytes: int = MAX_BYTES
       FileFormatError, OSError: as `read_fields` and `read_touchstone`.
       EvaluationError: reference impedances that contradict each other.
     """
-    if _TOUCHSTONE.match(path.suffix):
+    if is_touchstone(path):
         data = read_touchstone(path, max_bytes=max_bytes)
         return SParameters(data.s, data.frequency_hz, reference_impedance(data))
     with _open(path, max_bytes) as source:
