@@ -1,0 +1,106 @@
+"""``python -m bench``: command line of the benchmark."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import jax
+
+from bench import report
+from bench.measure import Line, Settings, measure
+from bench.rows import ROWS, WAYS, Row, Size
+
+__all__ = ["main"]
+
+
+def _chosen(only: str | None) -> list[Row]:
+    """Rows by name; a name also stands for its variants ("auc" for "auc-ovr").
+
+    Raises:
+      ValueError: a name that no row answers to.
+    """
+    if only is None:
+        return list(ROWS.values())
+    wanted = [w.strip() for w in only.split(",") if w.strip()]
+    answers = {w: [r for r in ROWS if r == w or r.startswith(f"{w}-")] for w in wanted}
+    unknown = [w for w, found in answers.items() if not found]
+    if unknown or not wanted:
+        raise ValueError(f"no row {', '.join(unknown) or only!r}; there are {', '.join(ROWS)}")
+    names = {name for found in answers.values() for name in found}
+    return [r for name, r in ROWS.items() if name in names]
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description="Times emma-jax against its peers.")
+    parser.add_argument("--only", help=f"rows, separated by commas: {', '.join(ROWS)}")
+    parser.add_argument("--n", type=int, default=1_000_000, help="samples N (default 1000000)")
+    parser.add_argument("--classes", type=int, default=16, help="classes C (default 16)")
+    parser.add_argument("--ways", default=",".join(WAYS), help="how ours is called (default: %(default)s)")
+    parser.add_argument("--repeats", type=int, default=9, help="rounds per row (default 9)")
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=10.0,
+        help="seconds after which a slow contestant sits out, once it has three samples (default 10)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured as JSON")
+    return parser
+
+
+@contextlib.contextmanager
+def _progress(name: str) -> Iterator[None]:
+    """Says on a terminal what is being timed, and takes it back."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    print(f"\r{name} ...", end="", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        print(f"\r{' ' * (len(name) + 4)}\r", end="", file=sys.stderr, flush=True)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the benchmark.
+
+    Returns:
+      0, or 1 if a contestant that is installed disagreed or failed. Wrong usage exits with 2.
+    """
+    parser = _parser()
+    args = parser.parse_args(argv)
+    try:
+        rows = _chosen(args.only)
+    except ValueError as e:
+        parser.error(str(e))
+    if args.classes < 2 or args.n < max(64, 2 * args.classes) or args.repeats < 1:
+        parser.error("needs --classes >= 2, --n >= 64 and twice the classes, --repeats >= 1")
+    ways = tuple(w.strip() for w in args.ways.split(","))
+    if not set(ways) <= set(WAYS):
+        parser.error(f"--ways takes {', '.join(WAYS)}")
+    # First calls are to be cold whatever the environment says.
+    jax.config.update("jax_enable_compilation_cache", False)
+    settings = Settings(args.repeats, args.budget, tuple(w for w in WAYS if w in ways))
+    machine = report.machine()
+    print(report.machine_line(machine), report.header(), sep="\n\n", flush=True)
+    lines: list[Line] = []
+    for row in rows:
+        with _progress(row.name):
+            found = list(measure(row, Size(args.n, args.classes), settings))
+        print(*(report.table_line(line) for line in found), sep="\n", flush=True)
+        lines += found
+    print(report.legend(settings), report.notes(lines), sep="\n\n")
+    if args.json is not None:
+        args.json.write_text(report.to_json(machine, settings, lines), encoding="utf-8")
+    failed = [line for line in lines if not line.ok]
+    for line in failed:
+        wrong = [f"{e.name} {e.status}" for e in (line.ours, *line.peers) if e.status not in ("timed", "absent")]
+        print(f"{line.row} N={line.n:,}: {', '.join(wrong)}", file=sys.stderr)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
