@@ -32,8 +32,10 @@ __all__ = [
     "sample_weights",
 ]
 
-# Rows per kernel call. Powers of four: a loop over any number of lengths compiles each kernel at most once per size.
-CHUNKS = (1 << 20, 1 << 18, 1 << 16, 1 << 14, 1 << 12, 1 << 10, 1 << 8)
+# Rows per kernel call: a loop over any number of lengths compiles a kernel at most once per size.
+CHUNKS = (1 << 20, 1 << 17, 1 << 14, 1 << 11, 1 << 8)
+# Up to this size a remainder is padded to the next size rather than cut up; beyond it the copy would cost more.
+_PAD_BELOW = 1 << 14
 
 
 def is_traced(*trees: Any) -> bool:
@@ -106,15 +108,15 @@ def host_labels(labels: Any, argument: str = "labels", task: str | None = None) 
     return labels
 
 
-def sample_mask(where: Any, shape: tuple[int, ...], task: str | None = None) -> Any:
-    """``where`` as bool, broadcast to the sample axes; None stays None."""
+def sample_mask(where: Any, shape: tuple[int, ...] | None, task: str | None = None) -> Any:
+    """``where`` as bool, broadcast to the sample axes (unless they are not known yet); None stays None."""
     if where is None:
         return None
     traced = isinstance(where, jax.core.Tracer)
     where = where if traced else host_array(where, "where", task)
     if where.dtype != jnp.bool_:
         raise EvaluationError(f"must be bool; got dtype {where.dtype}", task=task, argument="where")
-    return _broadcast(where, shape, "where", task)
+    return where if shape is None else _broadcast(where, shape, "where", task)
 
 
 def sample_weights(weights: Any, shape: tuple[int, ...], task: str | None = None) -> Any:
@@ -135,7 +137,12 @@ def sample_weights(weights: Any, shape: tuple[int, ...], task: str | None = None
             raise EvaluationError(
                 "must lie in 0..2^32 - 1", task=task, argument="weights", count=int(bad.sum()), index=first_index(bad)
             )
-        return _broadcast(weights.astype(np.uint32), shape, "weights", task)
+        weights = _broadcast(weights.astype(np.uint32), shape, "weights", task)
+        if weights.size >= 1 << 16 and int(weights.max()) * weights.size < 1 << 48:
+            return weights
+        if int(weights.sum(dtype=np.uint64)) >= 1 << 48:
+            raise EvaluationError("must sum to less than 2^48", task=task, argument="weights")
+        return weights
     # Under trace values are not looked at: a negative weight counts as 0.
     weights = jnp.where(weights > 0, weights, jnp.zeros((), weights.dtype)) if weights.dtype != jnp.bool_ else weights
     return _broadcast(weights.astype(jnp.uint32), shape, "weights", task)
@@ -210,16 +217,16 @@ def chunk_plan(n: int, largest: int = CHUNKS[0]) -> Iterator[tuple[int, int, int
     """(start, rows, size) of the kernel calls that cover n rows: each of a size in `CHUNKS`, the last padded if
     rows < size.
 
-    A remainder is padded rather than cut into ever smaller pieces once it fills more than half of a size.
+    Sizes descend, so every chunk but a padded one is a view; a padded tail copies at most 2^14 rows.
     """
     start = 0
     sizes = [c for c in CHUNKS if c <= largest]
     while start < n:
         left = n - start
         size = next((c for c in sizes if c <= left), sizes[-1])
-        bigger = [c for c in sizes if c > left]
-        # Padding to the next size costs at most 1.5x of the remainder and saves several calls.
-        if bigger and 3 * left >= 2 * bigger[-1]:
-            size = bigger[-1]
+        enough = [c for c in sizes if left <= c <= _PAD_BELOW]
+        # Padding to the next size wastes less time than several calls once a few pieces are needed.
+        if enough and left > size and (left >= 3 * size or left < 2 * sizes[-1]):
+            size = enough[-1]
         yield start, min(left, size), size
         start += size

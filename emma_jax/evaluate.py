@@ -11,7 +11,7 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from emma_jax import checks
-from emma_jax.errors import EmptyEvaluationError, LabelError, ShapeError
+from emma_jax.errors import EmptyEvaluationError, ShapeError
 from emma_jax.metrics import base
 from emma_jax.scores import Scores
 from emma_jax.tasks import Task, get_task
@@ -88,6 +88,7 @@ def evaluate_groups(
         return _traced_groups(task, preds, labels, groups, num_groups, where, weights)
     groups = checks.host_labels(checks.host_array(groups, "groups", task.id), "groups", task.id)
     groups = np.asarray(groups)
+    given = (preds, labels)
     preds, labels, metrics, mask, weights = base.prepare(task.metrics, preds, labels, where, weights, task.id)
     n = jax.tree_util.tree_leaves(labels)[0].shape[0]
     _check_groups(task, groups, n)
@@ -108,7 +109,7 @@ def evaluate_groups(
     if any(t["n"].sum() for t in total.values()):
         for m in metrics:
             if total[m.name]["n_nonfinite"].sum() or total[m.name]["n_invalid_label"].sum():
-                m._explain(preds, labels, mask, task.id)
+                m._explain(*(checks.host_array(x, "preds", task.id) for x in given), mask, task.id)
     else:
         raise EmptyEvaluationError("no sample to score", task=task.id, argument="where")
     stacked = jax.tree_util.tree_map(lambda *x: np.stack(x), *parts)
@@ -125,9 +126,7 @@ def _traced_groups(
 ) -> Scores:
     if num_groups is None:
         raise ShapeError("must be given under trace, since it is a shape", task=task.id, argument="num_groups")
-    groups = jnp.asarray(groups)
-    if not jnp.issubdtype(groups.dtype, jnp.integer):
-        raise LabelError(f"must be integers; got dtype {groups.dtype}", task=task.id, argument="groups")
+    groups = checks.host_labels(jnp.asarray(groups), "groups", task.id).astype(jnp.int32)
     preds, labels, metrics, mask, weights = base.prepare(task.metrics, preds, labels, where, weights, task.id)
     shape = metrics[0]._sample_shape(preds, labels, task.id)
     _check_groups(task, groups, shape[0])

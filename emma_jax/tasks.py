@@ -63,17 +63,12 @@ class Task:
         Raises:
           EvaluationError: if no metric of the task has a parameter of that name, or a value is not legal.
         """
-        changed = list(self.metrics)
-        for name, value in params.items():
-            takes = [i for i, x in enumerate(changed) if name in inspect.signature(type(x)).parameters]
-            if not takes:
-                known = sorted({p for x in self.metrics for p in inspect.signature(type(x)).parameters})
-                raise EvaluationError(
-                    f"is no parameter of this task; it has {', '.join(known)}", task=self.id, argument=name
-                )
-            for i in takes:
-                changed[i] = _replace(changed[i], name, value)
-        return dataclasses.replace(self, metrics=tuple(changed))
+        known = {p for x in self.metrics for p in inspect.signature(type(x)).parameters}
+        for name in params:
+            if name not in known:
+                text = f"is no parameter of this task; it has {', '.join(sorted(known))}"
+                raise EvaluationError(text, task=self.id, argument=name)
+        return dataclasses.replace(self, metrics=tuple(_replace(x, params) for x in self.metrics))
 
     def init(self, *, axis_name: str | tuple[str, ...] | None = None) -> dict[str, State]:
         """The empty state. ``axis_name``: inside `jax.shard_map`, the mesh axis over which a scan's carry is to
@@ -107,11 +102,12 @@ class Task:
         return base.compute_scores(self.metrics, state, self.id)
 
 
-def _replace(metric: Metric, name: str, value: Any) -> Metric:
+def _replace(metric: Metric, params: dict[str, Any]) -> Metric:
+    """The metric with those of the parameters that it has, set together: some are only legal in pairs."""
+    own = inspect.signature(type(metric)).parameters
     fields = {f.name: getattr(metric, f.name) for f in dataclasses.fields(metric) if f.init}  # type: ignore[arg-type]
-    if isinstance(value, list):
-        value = tuple(value)
-    return type(metric)(**(fields | {name: value}))
+    new = {k: tuple(v) if isinstance(v, list) else v for k, v in params.items() if k in own}
+    return type(metric)(**(fields | new)) if new else metric
 
 
 _SCORES = "[N, C] scores, or [N] int classes"

@@ -19,7 +19,6 @@ from emma_jax import checks
 from emma_jax.errors import DegenerateLabelsError, EvaluationError, LabelError, ShapeError
 from emma_jax.metrics.base import (
     ClassLabels,
-    ClassPreds,
     Metric,
     State,
     both,
@@ -39,7 +38,7 @@ _INPUTS = ("auto", "scores", "labels")
 def _takes_labels(mode: str, preds: Any, task: str) -> bool:
     """Whether ``preds`` are predicted classes; the rank decides for "auto", never the values."""
     labels = mode == "labels" or (mode == "auto" and preds.ndim == 1)
-    if labels and not (jnp.issubdtype(preds.dtype, jnp.integer) or preds.dtype == jnp.bool_):
+    if labels and preds.size and not (jnp.issubdtype(preds.dtype, jnp.integer) or preds.dtype == jnp.bool_):
         raise LabelError(
             f"predicted classes must be integers, scores [N, C]; got dtype {preds.dtype}, shape {preds.shape}",
             task=task,
@@ -68,15 +67,33 @@ def _in_range(labels: Any, num_classes: int | None) -> Any:
 
 
 def _predicted(metric: Any, preds: Any) -> tuple[Any, Any, Any]:
-    """Predicted class [N], whether its row has a NaN, and whether it is a class."""
+    """Predicted class [N], whether its row has a NaN (None: cannot), and whether it is a class (None: it is)."""
     if preds.ndim == 1:
-        ok = _in_range(preds, metric.num_classes)
-        return preds.astype(jnp.int32), jnp.zeros(preds.shape, bool), ok
+        return preds.astype(jnp.int32), None, _in_range(preds, metric.num_classes)
     k = keys.order_key(preds)
     best = jnp.argmax(k, axis=1).astype(jnp.int32)
-    # NaN has the largest key of all.
-    nan = jnp.max(k, axis=1) == k.dtype.type(keys.nan_key(k))
-    return best, nan, None
+    if not jnp.issubdtype(preds.dtype, jnp.floating):
+        return best, None, None
+    # NaN has the largest key of all, so the best entry tells for its row: a gather of [N], not a second pass over
+    # [N, C].
+    return best, _at(k, best) == k.dtype.type(keys.nan_key(k)), None
+
+
+def _at(table: Any, column: Any) -> Any:
+    """``table[n, column[n]]`` [N]; columns are in range."""
+    rows, c = table.shape
+    if rows * c >= 1 << 31:
+        return jnp.take_along_axis(table, column[:, None], axis=1)[:, 0]
+    # A flat take is half the time of take_along_axis on CPU.
+    return jnp.take(table.reshape(-1), lax.iota(jnp.int32, rows) * c + column, mode="clip")
+
+
+def _flags(mask: Any, weights: Any, valid: Any, nan: Any, hit: Any) -> State:
+    """Counters of one batch, and the samples whose guess is right."""
+    if nan is None:
+        return tally(mask, weights, hit.shape, n_invalid_label=~valid, correct=hit & valid)
+    ok = valid & ~nan
+    return tally(mask, weights, hit.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan, correct=hit & ok)
 
 
 def _explain_classes(metric: Any, preds: Any, labels: Any, mask: Any, task: str) -> None:
@@ -96,7 +113,7 @@ def _check_input(metric: Any) -> None:
 
 
 @dataclass(frozen=True)
-class Top1Accuracy(Metric, ClassPreds):
+class Top1Accuracy(Metric, ClassLabels):
     r"""Top-1 accuracy: the share of samples whose true class has rank 0.
 
     .. math:: \mathrm{Acc} = \frac1N \sum_i \mathbf 1[\operatorname{rank}_i(y_i) = 0]
@@ -132,13 +149,13 @@ class Top1Accuracy(Metric, ClassPreds):
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"correct": (2,)}
 
+    def _preds_are_labels(self, preds: Any, task: str) -> bool:
+        return _takes_labels(self.input, preds, task)
+
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         best, nan, ok_pred = _predicted(self, preds)
         valid = _in_range(labels, self.num_classes if preds.ndim == 1 else preds.shape[1])
-        valid = both(ok_pred, valid)
-        counts = tally(mask, weights, labels.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
-        hit = both(mask, valid & ~nan & (best == labels.astype(jnp.int32)))
-        return counts | {"correct": limbs.count(hit, weights)}
+        return _flags(mask, weights, both(ok_pred, valid), nan, best == labels.astype(jnp.int32))
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
         used = limbs.to_float(state["n"], xp) - limbs.to_float(state["n_nonfinite"], xp)
@@ -228,16 +245,18 @@ class TopKAccuracy(Metric, ClassLabels):
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         labels = labels.astype(jnp.int32)
         if self.input == "ranked":
-            beams, y = preds.astype(jnp.int32) - self.index_base, labels - self.index_base
-            valid = _in_range(y, self.num_classes) & jnp.all(_in_range(beams, self.num_classes), axis=1)
-            nan = jnp.zeros(y.shape, bool)
-            hit = jnp.any(beams[:, : self.k] == y[:, None], axis=1)
-        else:
-            valid = _in_range(labels, preds.shape[1])
-            rank, nan = _rank(preds, jnp.where(valid, labels, 0))
-            hit = rank < self.k
-        counts = tally(mask, weights, labels.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
-        return counts | {"correct": limbs.count(both(mask, hit & valid & ~nan), weights)}
+            base = self.index_base or 0
+            limit = None if self.num_classes is None else self.num_classes + base
+            beams = preds.astype(jnp.int32)
+            valid = (labels >= base) & _in_range(labels, limit)
+            valid = valid & jnp.all((beams >= base) & _in_range(beams, limit), axis=1)
+            return _flags(mask, weights, valid, None, jnp.any(beams[:, : self.k] == labels[:, None], axis=1))
+        valid = _in_range(labels, preds.shape[1])
+        rank, nan = _rank(preds, jnp.where(valid, labels, 0))
+        return _flags(mask, weights, valid, nan, rank < self.k)
+
+    def _preds_are_labels(self, preds: Any, task: str) -> bool:
+        return self.input == "ranked"
 
     _value = Top1Accuracy._value
 
@@ -252,15 +271,21 @@ class TopKAccuracy(Metric, ClassLabels):
 def _rank(preds: Any, labels: Any) -> tuple[Any, Any]:
     """Rank of the true class [N] and whether its row has a NaN, by one comparison per class instead of a sort."""
     k = keys.order_key(preds)
-    true = jnp.take_along_axis(k, labels[:, None], axis=1)
+    true = _at(k, labels)[:, None]
     column = lax.broadcasted_iota(jnp.int32, k.shape, 1)
     ahead = (k > true) | ((k == true) & (column < labels[:, None]))
-    nan = jnp.max(k, axis=1) == k.dtype.type(keys.nan_key(k))
-    return jnp.sum(ahead, axis=1, dtype=jnp.int32), nan
+    if not jnp.issubdtype(preds.dtype, jnp.floating):
+        return jnp.sum(ahead, axis=1, dtype=jnp.int32), None
+    nan = k == k.dtype.type(keys.nan_key(k))
+    if k.shape[1] >= 1 << 15:
+        return jnp.sum(ahead, axis=1, dtype=jnp.int32), jnp.any(nan, axis=1)
+    # Both counts in one integer: a row reduction costs as much as the read.
+    packed = jnp.sum(ahead.astype(jnp.int32) + (nan.astype(jnp.int32) << 16), axis=1, dtype=jnp.int32)
+    return packed & 0xFFFF, packed >= 1 << 16
 
 
 @dataclass(frozen=True)
-class BalancedAccuracy(Metric, ClassPreds):
+class BalancedAccuracy(Metric, ClassLabels):
     r"""Balanced accuracy: recall averaged over classes.
 
     .. math:: \mathrm{BalAcc} = \frac{1}{|\mathcal C|} \sum_{c \in \mathcal C} \frac{TP_c}{TP_c + FN_c}
@@ -297,23 +322,27 @@ class BalancedAccuracy(Metric, ClassPreds):
                 f'must be "zero" or "exclude"; got {self.absent!r}', task=self.name, argument="absent"
             )
 
-    def _resolve(self, preds: Any, labels: Any, task: str) -> Metric:
+    def _preds_are_labels(self, preds: Any, task: str) -> bool:
+        return _takes_labels(self.input, preds, task)
+
+    def _resolve(self, preds: Any, labels: Any, mask: Any, task: str) -> Metric:
         if self.num_classes is not None:
             return self
         if not _takes_labels(self.input, preds, task):
             return replace(self, num_classes=int(preds.shape[1])) if preds.ndim == 2 and preds.shape[1] else self
-        if checks.is_traced(preds, labels):
+        if checks.is_traced(preds, labels, mask):
             raise EvaluationError(
                 "cannot be read off integer predictions under trace; pass num_classes=",
                 task=task,
                 argument="num_classes",
             )
-        high = max(
-            (int(np.max(x)) for x in (np.asarray(preds), np.asarray(labels)) if x.size and x.dtype.kind in "iub"),
-            default=0,
-        )
-        # Room for what is there; a label beyond any sane class count is caught as such.
-        return replace(self, num_classes=max(2, min(high + 1, 1 << 16)))
+        high = 1
+        for x in (np.asarray(preds), np.asarray(labels)):
+            if x.ndim == 1 and x.size and x.dtype.kind in "iu":
+                there = x if mask is None else x[np.broadcast_to(mask, x.shape)]
+                high = max(high, int(there.max(initial=0)))
+        # Beyond any sane number of classes a label is a mistake, and is reported as one.
+        return replace(self, num_classes=min(high + 1, 1 << 16))
 
     def _sample_shape(self, preds: Any, labels: Any, task: str) -> tuple[int, ...]:
         return _axes(self, preds, labels, task)
@@ -336,11 +365,12 @@ class BalancedAccuracy(Metric, ClassPreds):
         y = labels.astype(jnp.int32)
         best, nan, ok_pred = _predicted(self, preds)
         valid = both(ok_pred, _in_range(labels, c))
-        used = both(mask, valid & ~nan)
+        used = both(mask, valid if nan is None else valid & ~nan)
         # One scatter for recall (class and hit in one index), one for what was predicted.
         by_class = bin_limbs(jnp.where(used, 2 * y + (best == y), 2 * c), 2 * c, weights).reshape(c, 2, 2)
         predicted = bin_limbs(jnp.where(used, best, c), c, weights)
-        counts = tally(mask, weights, labels.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
+        counts = _flags(mask, weights, valid, nan, used)
+        del counts["correct"]
         support = limbs.add(by_class[:, 0], by_class[:, 1])
         return counts | {"hits": by_class[:, 1], "support": support, "predicted": predicted}
 

@@ -57,7 +57,7 @@ class MeanAngularError(Metric):
 
     def __init__(self, period: int = 360, unit: str | None = None, *, input_unit: str = "deg") -> None:
         unit = unit or input_unit
-        if period not in (180, 360):
+        if period not in (180, 360) or not isinstance(period, int):
             raise EvaluationError(f"must be 180 or 360; got {period!r}", task=self.name, argument="period")
         if unit not in ("deg", "rad"):
             raise EvaluationError(f'must be "deg" or "rad"; got {unit!r}', task=self.name, argument="unit")
@@ -81,15 +81,28 @@ class MeanAngularError(Metric):
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         p, t = self._degrees(preds), self._degrees(labels)
         dtype = jnp.promote_types(p.dtype, t.dtype)
-        a, finite_a = _fixed_point(p.astype(dtype), self.period)
-        b, finite_b = _fixed_point(t.astype(dtype), self.period)
-        finite = finite_a & finite_b
+        p, t = p.astype(dtype), t.astype(dtype)
+        # Whole turns of large angles leave by `rem`, which is exact at any size and slow. They are looked for in the
+        # same
+        # pass, and the branch holds the whole reduction: one over the angles alone would write them to memory.
+        fast = self._sums(p, t, mask, weights)
+        large = fast.pop("large")
+        turn = dtype.type(self.period)
+
+        def slow() -> State:
+            sums = self._sums(lax.rem(p, jnp.full_like(p, turn)), lax.rem(t, jnp.full_like(t, turn)), mask, weights)
+            return {k: v for k, v in sums.items() if k != "large"}
+
+        return lax.cond(jnp.any(large != 0), slow, lambda: fast)
+
+    def _sums(self, p: Any, t: Any, mask: Any, weights: Any) -> State:
+        words, finite, large = _circular_distance(p, t, self.period)
         keep = both(mask, finite)
-        words = [jnp.where(keep, w, jnp.uint32(0)) for w in _circular_distance(a, b, self.period)]
-        total = limbs.sum_words(words, weights)
+        words = [jnp.where(keep, w, jnp.uint32(0)) for w in words]
+        sums = tally(mask, weights, p.shape, n_nonfinite=~finite, large=large & finite, total=words)
         if len(words) == 2:  # float32: the lowest 32 bits of the sum are zero
-            total = jnp.concatenate([jnp.zeros_like(total[:2]), total])
-        return tally(mask, weights, finite.shape, n_nonfinite=~finite) | {"total": total}
+            sums["total"] = jnp.concatenate([jnp.zeros_like(sums["total"][:2]), sums["total"]])
+        return sums
 
     def _degrees(self, x: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -109,62 +122,54 @@ class MeanAngularError(Metric):
             checks.raise_nonfinite(task, argument, x, mask, infinite=True, what="an angle must be finite")
 
 
-def _fixed_point(x: Any, period: int) -> tuple[list[Any], Any]:
-    """An angle modulo the period, near [-period/2, period/2], as signed digits of 2^-22, 2^-46 (and 2^-78) degrees.
+def _circular_distance(p: Any, t: Any, period: int) -> tuple[list[Any], Any, Any]:
+    """min(delta, period - delta) per sample as a fixed-point number, exact until its one truncation.
 
-    Every step is exact: the quotient times the period is an integer below 2^24 for |x| < 2^26, the remainder is a
-    difference of close floats, and scaling is by powers of two; so a compiler's choice to fuse cannot change a bit.
-    Larger
-    angles go through ``rem``, which is exact at any size and several times slower; one branch per batch, not per
-    sample.
+    The difference is formed as a float and its rounding error (Knuth's two-sum); a whole number of turns leaves
+    exactly, since
+    it is an integer below 2^24 in float32 and the remainder a difference of close floats; scaling is by powers of
+    two. No
+    product is rounded, so a compiler's choice to fuse multiply and add cannot change a bit. Measured against
+    ``d - 360 round(d / 360)`` in plain floats, whose error is 1e-5 degrees near a wrap, it costs about twice the
+    arithmetic.
+
+    Args:
+      p, t: float32 or float64 degrees of one shape.
+      period: 180 or 360.
+
+    Returns:
+      (words, finite, large): little-endian uint32 words, two (units of 2^-46 degrees) for float32, three (2^-78)
+      for float64;
+      whether both angles are finite; whether they are too large for the difference to be exact.
     """
-    f = x.dtype.type
-    finite = jnp.isfinite(x)
-    x = jnp.where(finite, x, f(0))
-    large = jnp.max(jnp.abs(x), initial=f(0)) >= f(2**26)
-    x = lax.cond(large, lambda v: lax.rem(v, jnp.full_like(v, period)), lambda v: v, x)
-    x = x - f(period) * jnp.round(x * f(1.0 / period))
-    scaled = x * f(2**22)
+    f = p.dtype.type
+    turn, per_turn = f(period), f(1.0 / period)
+    limit = f(2.0**26)
+    finite = jnp.isfinite(p) & jnp.isfinite(t)
+    large = (jnp.abs(p) >= limit) | (jnp.abs(t) >= limit)
+    s = p - t
+    back = s - p
+    error = (p - (s - back)) - (t + back)
+    s = s - turn * jnp.round(s * per_turn)
+    high = s + error
+    low = error - (high - s)
+    high = high - turn * jnp.round(high * per_turn)
+    # Fold the sign away; the error may also carry a difference of half a turn to the other side.
+    low = jnp.where(high < f(0), -low, low)
+    high = jnp.abs(high)
+    beyond = (high > turn / 2) | ((high == turn / 2) & (low > f(0)))
+    high, low = jnp.where(beyond, turn - high, high), jnp.where(beyond, -low, low)
+    scaled = high * f(2.0**22)
     whole = jnp.floor(scaled)
-    digits = [whole.astype(jnp.int32)]
-    rest = (scaled - whole) * f(2**24)
-    whole = jnp.floor(rest)
-    digits.append(whole.astype(jnp.int32))
-    if x.dtype == jnp.float64:
-        digits.append(jnp.floor((rest - whole) * f(2**31)).astype(jnp.int32))
-    return digits, finite
-
-
-def _circular_distance(a: list[Any], b: list[Any], period: int) -> list[Any]:
-    """min(|a - b|, period - |a - b|) of fixed-point angles, as little-endian 32-bit words."""
-    turn = np.int32(period << 22)
-    half = np.int32(period << 21)
-    d = a[0] - b[0]
-    parts = [a[1] - b[1]] if len(a) == 2 else [a[1] - b[1], a[2] - b[2]]
-    sizes = [1 << 24] if len(a) == 2 else [1 << 24, 1 << 31]
-    if len(parts) == 2:  # the third digit has 31 bits: its difference fits int32
-        borrow = parts[1] < 0
-        parts[1] = parts[1].astype(jnp.uint32) & np.uint32(0x7FFFFFFF)
-        parts[0] = parts[0] - borrow.astype(jnp.int32)
-    borrow = parts[0] < 0
-    parts[0] = jnp.where(borrow, parts[0] + sizes[0], parts[0])
-    d = d - borrow.astype(jnp.int32)
-    # d is the floor of the difference; wrap it into [-half, half).
-    d = jnp.where(d >= half, d - turn, jnp.where(d < -half, d + turn, d))
-    negative = d < 0
-    middle = parts[0].astype(jnp.uint32)
-    if len(parts) == 1:
-        # -(d + m) = (-d - 1) + (1 - m) for a fraction m > 0.
-        carry = (middle != 0).astype(jnp.int32)
-        d = jnp.where(negative, -d - carry, d).astype(jnp.uint32)
-        middle = jnp.where(negative, (np.uint32(1 << 24) - middle) & np.uint32(0xFFFFFF), middle)
-        return [middle | (d << np.uint32(24)), d >> np.uint32(8)]
-    low = parts[1]
-    carry_low = (low != 0).astype(jnp.uint32)
-    low_neg = (np.uint32(1 << 31) - low) & np.uint32(0x7FFFFFFF)
-    middle_neg = (np.uint32(1 << 24) - middle - carry_low) & np.uint32(0xFFFFFF)
-    carry = ((middle | low) != 0).astype(jnp.int32)
-    d = jnp.where(negative, -d - carry, d).astype(jnp.uint32)
-    middle = jnp.where(negative, middle_neg, middle)
-    low = jnp.where(negative, low_neg, low) << np.uint32(1)
-    return [low, middle | (d << np.uint32(24)), d >> np.uint32(8)]
+    rest = ((scaled - whole) + low * f(2.0**22)) * f(2.0**24)
+    middle = jnp.floor(rest)
+    # `middle` counts 2^-46 degrees and may be negative or above 2^24 by the rounding error: a carry brings it into
+    # range.
+    carried = middle.astype(jnp.int32)
+    high_word = (whole.astype(jnp.int32) + (carried >> 24)).astype(jnp.uint32)
+    middle_word = carried.astype(jnp.uint32) & np.uint32(0xFFFFFF)
+    words = [middle_word | (high_word << np.uint32(24)), high_word >> np.uint32(8)]
+    if p.dtype == jnp.float64:
+        lowest = jnp.floor((rest - middle) * f(2.0**32)).astype(jnp.uint32)
+        words = [lowest, *words]
+    return words, finite, large

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
@@ -82,9 +83,10 @@ class Metric(ABC):
     def _explain(self, preds: Any, labels: Any, mask: Any, task: str) -> None:
         """Raises the typed error for values that `_stats` has counted as bad."""
 
-    def _resolve(self, preds: Any, labels: Any, task: str) -> Metric:
-        """This metric with what the inputs settle (a number of classes, say) filled in."""
-        del preds, labels, task
+    def _resolve(self, preds: Any, labels: Any, mask: Any, task: str) -> Metric:
+        """This metric with what the inputs settle (a number of classes, say) filled in; ``mask`` is as the user
+        gave it."""
+        del preds, labels, mask, task
         return self
 
     def _summary(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
@@ -197,7 +199,8 @@ def score(metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weight
 def host_summaries(
     metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str
 ) -> tuple[tuple[Metric, ...], dict[str, Any], tuple[Any, Any, Any]]:
-    """Resolved metrics, their exact summaries (NumPy), and the arrays as scored: preds, labels, mask."""
+    """Resolved metrics, their exact summaries (NumPy), and the arrays as given, for messages: preds, labels, mask."""
+    given = (preds, labels)
     preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task)
     preds, wide_preds = checks.narrow(preds)
     labels, wide_labels = checks.narrow(labels)
@@ -210,7 +213,7 @@ def host_summaries(
     rest = tuple(m for m in metrics if m.name not in summaries)
     if rest:
         summaries |= chunked_states(rest, preds, labels, mask, weights, wide)
-    return metrics, summaries, (preds, labels, mask)
+    return metrics, summaries, (_convert(given[0], "preds", task), _convert(given[1], "labels", task), mask)
 
 
 def raise_on_bad(metrics: tuple[Metric, ...], summaries: Any, preds: Any, labels: Any, mask: Any, task: str) -> None:
@@ -260,19 +263,16 @@ def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, we
     labels = _convert(labels, "labels", task)
     if traced:
         preds, labels = jax.tree_util.tree_map(lax.stop_gradient, (preds, labels))
-    metrics = tuple(m._resolve(preds, labels, task) for m in metrics)
+    mask = checks.sample_mask(where, None, task)
+    metrics = tuple(m._resolve(preds, labels, mask, task) for m in metrics)
     shape = metrics[0]._sample_shape(preds, labels, task)
     for m in metrics[1:]:
         m._sample_shape(preds, labels, task)
     if any(isinstance(m, ClassLabels) for m in metrics):
         labels = checks.host_labels(labels, task=task)
-        if (
-            jnp.issubdtype(preds.dtype, jnp.integer)
-            and preds.ndim == labels.ndim
-            and isinstance(metrics[0], ClassPreds)
-        ):
+        if any(m._preds_are_labels(preds, task) for m in metrics if isinstance(m, ClassLabels)):
             preds = checks.host_labels(preds, "preds", task)
-    mask = checks.sample_mask(where, shape, task)
+    mask = checks.sample_mask(mask, shape, task)
     return preds, labels, metrics, mask, checks.sample_weights(weights, shape, task)
 
 
@@ -285,9 +285,10 @@ def _convert(x: Any, argument: str, task: str) -> Any:
 class ClassLabels:
     """Marks a metric whose labels are class indices."""
 
-
-class ClassPreds(ClassLabels):
-    """Marks a metric that takes predicted classes in place of scores."""
+    def _preds_are_labels(self, preds: Any, task: str) -> bool:
+        """Whether ``preds`` are class indices too."""
+        del preds, task
+        return False
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------
@@ -513,12 +514,24 @@ def both(mask: Any, ok: Any) -> Any:
     return ok if mask is None else mask if ok is None else mask & ok
 
 
-def tally(mask: Any, weights: Any, shape: tuple[int, ...], **flags: Any) -> State:
-    """Counters of one batch: ``n`` and, for each flag array, how many masked samples (or trials) have it set."""
-    everything = jnp.ones(shape, bool) if mask is None else jnp.broadcast_to(mask, shape)
-    zero = jnp.zeros(2, jnp.uint32)
-    out = {"n": limbs.count(everything, weights), "n_nonfinite": zero, "n_invalid_label": zero, "n_excluded": zero}
-    return out | {k: limbs.count(both(mask, v), weights) for k, v in flags.items()}
+def tally(mask: Any, weights: Any, shape: tuple[int, ...], **numbers: Any) -> State:
+    """Everything a batch adds up, in one pass: ``n``, and each number given.
+
+    Args:
+      mask: bool of ``shape`` or None. weights: uint32 of ``shape`` or None.
+      shape: the sample axes (trials for pooled ones).
+      **numbers: a bool array counts its samples within the mask (``n_nonfinite`` and the like); a list of uint32
+      words is
+        summed exactly (`limbs.sum_many`) and has to be zero outside the mask already.
+    """
+    add = {k: v if isinstance(v, list) else both(mask, jnp.broadcast_to(v, shape)) for k, v in numbers.items()}
+    static = mask is None and weights is None
+    if not static:
+        add["n"] = jnp.ones(shape, bool) if mask is None else jnp.broadcast_to(mask, shape)
+    out = {k: jnp.zeros(2, jnp.uint32) for k in COUNTERS}
+    if static:
+        out["n"] = jnp.asarray(limbs.from_int(math.prod(shape), 2))
+    return out | (limbs.sum_many(add, weights) if add else {})
 
 
 def mean(total: Any, count: Any, xp: Any) -> Any:

@@ -48,6 +48,7 @@ __all__ = ["AUC", "AUROC", "EER"]
 
 _BINS = 1 << 16
 _WARN_HALF_WIDTH = 0.005
+_PAIRS = ("pairs", "num_positive", "num_negative")
 
 
 # --- streams: a histogram over key bins, or a buffer of sorted keys ----------------------------------------------
@@ -63,13 +64,27 @@ def _check_stream(metric: Any) -> None:
             argument="score_dtype",
         )
     if metric.score_range is not None:
-        low, high = metric.score_range
+        try:
+            low, high = (float(v) for v in metric.score_range)
+        except (TypeError, ValueError):
+            low = high = np.nan
         if not (np.isfinite(low) and np.isfinite(high) and low < high):
             raise EvaluationError(
                 f"must be finite (lo, hi) with lo < hi; got {metric.score_range!r}",
                 task=metric.name,
                 argument="score_range",
             )
+        object.__setattr__(metric, "score_range", (low, high))
+
+
+def _check_capacity(metric: Any, dtype: Any) -> None:
+    """A buffer keeps float32 keys: scores that may not be float32 would tie, and the stream would not be exact."""
+    if metric.capacity is not None and dtype.itemsize > (4 if jnp.issubdtype(dtype, jnp.floating) else 2):
+        raise EvaluationError(
+            f"keeps float32 keys, which cannot hold every {dtype} score; convert the scores, or score in one shot",
+            task=metric.name,
+            argument="capacity",
+        )
 
 
 def _stream_shapes(metric: Any, columns: int) -> dict[str, tuple[int, ...]]:
@@ -107,6 +122,7 @@ def _bin_edge(metric: Any, index: Any, xp: Any) -> Any:
 def _stream_stats(metric: Any, scores: Any, positive: Any, used: Any, weights: Any) -> State:
     """Histogram or buffer of one batch from columns ``scores, positive, used`` [K, n] and weights [n] or None."""
     columns, n = scores.shape
+    _check_capacity(metric, scores.dtype)
     w = None if weights is None else jnp.broadcast_to(weights, (columns, n))
     if metric.capacity is None:
         offset = lax.broadcasted_iota(jnp.uint32, (columns, n), 0) * np.uint32(2 * _BINS)
@@ -253,7 +269,8 @@ class AUC(Metric, ClassLabels):
             )
         _check_stream(self)
 
-    def _resolve(self, preds: Any, labels: Any, task: str) -> Metric:
+    def _resolve(self, preds: Any, labels: Any, mask: Any, task: str) -> Metric:
+        del mask
         if preds.ndim == 1 and self.input == "auto":
             if self.num_classes not in (None, 2):
                 raise ShapeError(
@@ -299,6 +316,8 @@ class AUC(Metric, ClassLabels):
             c = preds.shape[1]
             valid = (y >= 0) & (y < c)
             scores, positive = preds.T, lax.broadcasted_iota(jnp.int32, (c, y.shape[0]), 0) == y
+        if nan is None:
+            return scores, positive, jnp.broadcast_to(both(mask, valid), positive.shape), {"n_invalid_label": ~valid}
         nan = nan if nan.ndim == 1 else jnp.any(nan, axis=1)
         used = jnp.broadcast_to(both(mask, valid & ~nan), positive.shape)
         return scores, positive, used, {"n_nonfinite": nan, "n_invalid_label": ~valid & ~nan}
@@ -314,17 +333,14 @@ class AUC(Metric, ClassLabels):
 
         def column(args: Any) -> Any:
             key, pos, use = args
-            return (
-                ranking.pairs_from_keys(key, pos, use, weights),
-                limbs.count(use & pos, weights),
-                limbs.count(use & ~pos, weights),
-            )
+            amounts = limbs.sum_many({"p": use & pos, "n": use & ~pos}, weights)
+            return ranking.pairs_from_keys(key, pos, use, weights), amounts["p"], amounts["n"]
 
         if k.shape[0] == 1:
             found = tuple(x[None] for x in column((k[0], positive[0], used[0])))
         else:
             found = lax.map(column, (k, positive, used))
-        return counts | dict(zip(("pairs", "num_positive", "num_negative"), found))
+        return counts | dict(zip(_PAIRS, found)) | _too_heavy(weights, *found[1:])
 
     def _host_summary(self, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool) -> Any:
         if not isinstance(preds, np.ndarray) or not isinstance(labels, np.ndarray):
@@ -360,11 +376,7 @@ class AUC(Metric, ClassLabels):
             pairs = ranking.pairs_from_keys_host(keys.host_key(scores), positive, w)
             amount = int(positive.sum()) if w is None else int(w[positive].sum(dtype=np.uint64))
             total = positive.shape[0] if w is None else int(w.sum(dtype=np.uint64))
-            return (
-                limbs.from_int(pairs, ranking.PAIR_LIMBS),
-                limbs.from_int(amount, 2),
-                limbs.from_int(total - amount, 2),
-            )
+            return _pair_state(pairs, amount, total - amount)
 
         if binary:
             found = [column(None)]
@@ -372,7 +384,7 @@ class AUC(Metric, ClassLabels):
             # NumPy's sort releases the interpreter lock, so the classes share the cores.
             with ThreadPoolExecutor(min(os.cpu_count() or 1, preds.shape[1])) as pool:
                 found = list(pool.map(column, range(preds.shape[1])))
-        names = ("pairs", "num_positive", "num_negative")
+        names = _PAIRS
         return state | {k: np.stack([f[i] for f in found]) for i, k in enumerate(names)}
 
     def _merge(self, a: State, b: State) -> State:
@@ -398,8 +410,9 @@ class AUC(Metric, ClassLabels):
         pairs = xp.where(defined, positives, one) * xp.where(defined, negatives, one)
         auc = limbs.to_float(exact["pairs"], xp) / (positives.dtype.type(2) * pairs)
         value = _macro(xp.where(defined, auc, auc.dtype.type(np.nan)), xp)
-        if "overflow" in state:
-            value = xp.where(xp.any(state["overflow"] != 0, axis=-1), value.dtype.type(np.nan), value)
+        for source in (state, exact):
+            if "overflow" in source:
+                value = xp.where(xp.any(source["overflow"] != 0, axis=-1), value.dtype.type(np.nan), value)
         return value, {}
 
     def _from_buffer(self, state: Any, xp: Any) -> Any:
@@ -412,22 +425,26 @@ class AUC(Metric, ClassLabels):
                     k, p, w = k[use].astype(np.int64), p[use] > 0, w[use]
                     num_p, total = int(w[p].sum(dtype=np.uint64)), int(w.sum(dtype=np.uint64))
                     pairs = ranking.pairs_from_keys_host(k, p, w)
-                    found.append((limbs.from_int(pairs, 6), limbs.from_int(num_p, 2), limbs.from_int(total - num_p, 2)))
+                    found.append(
+                        (
+                            limbs.from_int(pairs, ranking.PAIR_LIMBS),
+                            limbs.from_int(num_p, 2),
+                            limbs.from_int(total - num_p, 2),
+                        )
+                    )
                 return {
                     k: np.stack([f[i] for f in found]) for i, k in enumerate(("pairs", "num_positive", "num_negative"))
                 }
 
             return _over_leading(one, state, 2)
 
-        def column(k: Any, p: Any, w: Any) -> dict[str, Any]:
+        def column(k: Any, p: Any, w: Any) -> tuple[Any, ...]:
             pos, use = p > 0, w > 0
-            return {
-                "pairs": ranking.pairs_from_keys(k, pos, use, w),
-                "num_positive": limbs.count(use & pos, w),
-                "num_negative": limbs.count(use & ~pos, w),
-            }
+            amounts = limbs.sum_many({"p": use & pos, "n": use & ~pos}, w)
+            return ranking.pairs_from_keys(k, pos, use, w), amounts["p"], amounts["n"]
 
-        return jax.vmap(column)(state["keys"], state["positive"], state["weight"])
+        found = jax.vmap(column)(state["keys"], state["positive"], state["weight"])
+        return dict(zip(_PAIRS, found)) | _too_heavy(state["weight"], *found[1:])
 
     def _absent(self, state: Any, xp: Any) -> Any:
         if "keys" in state:
@@ -488,11 +505,25 @@ def _binary_axes(preds: Any, labels: Any, task: str) -> tuple[int, ...]:
 
 
 def _has_nan(scores: Any) -> Any:
+    """Where a score is NaN, by its bits; None for integers."""
+    if not jnp.issubdtype(scores.dtype, jnp.floating):
+        return None
     k = keys.order_key(scores)
-    if not jnp.issubdtype(scores.dtype, jnp.floating) and scores.dtype != jnp.uint32:
-        return jnp.zeros(scores.shape, bool)
-    # Host ranks of 64-bit scores come as uint32, with NaN's key where the score is NaN.
     return k == k.dtype.type(keys.nan_key(k))
+
+
+def _pair_state(pairs: int, positives: int, negatives: int) -> tuple[np.ndarray, ...]:
+    return limbs.from_int(pairs, ranking.PAIR_LIMBS), limbs.from_int(positives, 2), limbs.from_int(negatives, 2)
+
+
+def _too_heavy(weights: Any, *totals: Any) -> State:
+    """Flags (as a count) a traced exact call whose weights reach 2^32, past which its cumulative counts wrap."""
+    if weights is None:
+        return {}
+    over = jnp.zeros((), bool)
+    for total in totals:
+        over = over | jnp.any(total[..., 1] >> np.uint32(16) != 0)
+    return {"overflow": limbs.widen(over.astype(jnp.uint32))}
 
 
 def _macro(per_class: Any, xp: Any) -> Any:
@@ -578,8 +609,12 @@ class EER(Metric, ClassLabels):
             valid = jnp.broadcast_to(((y >= 0) & (y < c))[:, None], preds.shape)
             mask = None if mask is None else jnp.broadcast_to(mask[:, None], preds.shape)
             weights = None if weights is None else jnp.broadcast_to(weights[:, None], preds.shape)
-        counts = tally(mask, weights, preds.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
-        used = both(mask, valid & ~nan)
+        if nan is None:
+            counts = tally(mask, weights, preds.shape, n_invalid_label=~valid)
+            used = both(mask, valid)
+        else:
+            counts = tally(mask, weights, preds.shape, n_nonfinite=nan, n_invalid_label=~valid & ~nan)
+            used = both(mask, valid & ~nan)
         flat = [None if x is None else x.reshape(-1) for x in (preds, genuine, used, weights)]
         return flat[0], flat[1], flat[2], flat[3], counts
 
@@ -594,44 +629,30 @@ class EER(Metric, ClassLabels):
         dtype = scores.dtype
         if dtype in (jnp.float16, jnp.bfloat16):
             dtype = jnp.float32
-        return counts | _crossing_state(found) | {"threshold": keys.key_value(found["key"], dtype).astype(jnp.float32)}
+        threshold = keys.key_value(found["key"], dtype).astype(jnp.float32)
+        return counts | _crossing_state(found) | {"threshold": threshold} | _too_heavy(w, *found["totals"])
 
     def _host_summary(self, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool) -> Any:
         if not isinstance(preds, np.ndarray) or not isinstance(labels, np.ndarray):
             return jax.tree_util.tree_map(np.asarray, batch_summaries((self,), preds, labels, mask, weights)[self.name])
-        values = None
+        values, missing = None, None
         if wide:
-            nan = np.isnan(preds) if preds.dtype.kind == "f" else None
+            # 64-bit scores become 32-bit ranks; a NaN, which has no rank, is counted here.
+            missing = np.isnan(preds) if preds.dtype.kind == "f" else None
             preds, values = ranking.dense_ranks(preds)
-            if nan is not None and nan.any():
-                preds[nan] = keys.nan_key(preds)
-        prefix = 0
-        counts: Any = None
-        totals: Any = None
-        start: Any = None
-        found: dict[str, Any] = {}
-        for shift in (16, 0):
-            parts = [
-                _digit_histogram(shift, self, *args, np.uint32(prefix)) for args in chunks(preds, labels, mask, weights)
-            ]
-            hist = np.sum([np.asarray(h) for _, h in parts], axis=0, dtype=np.uint64).reshape(2, _BINS)
-            hist_limbs = np.stack([hist & np.uint64(0xFFFF), hist >> np.uint64(16)], axis=-1).astype(np.uint32)
-            if counts is None:
-                counts = [c for c, _ in parts]
-                totals = tuple(limbs.from_int(int(h.sum()), 2) for h in hist)
-                start = (np.zeros(2, np.uint32), np.zeros(2, np.uint32))
-            found = ranking.segment(hist_limbs[0], hist_limbs[1], totals, start)
-            prefix |= int(found["bin"]) << shift
-            start = found["near"]
-        found["totals"] = totals
+        small = preds.size <= _SORT_BELOW
+        counts, found = (_crossing_small if small else _crossing_large)(self, preds, labels, mask, weights)
+        if missing is not None and missing.any():
+            per_sample = missing.reshape(missing.shape[0], -1).sum(axis=1).astype(np.uint64)
+            per_sample = per_sample if mask is None else np.where(mask, per_sample, np.uint64(0))
+            total = per_sample.sum() if weights is None else (per_sample * weights).sum()
+            counts["n_nonfinite"] = limbs.from_int(int(total), 2)
         if values is not None:
-            threshold = values[min(prefix, values.shape[0] - 1)]
+            threshold = values[min(int(found["key"]), values.shape[0] - 1)]
         else:
             dtype = np.float32 if preds.dtype.kind not in "iub" else preds.dtype
-            threshold = keys.key_value(np.asarray(prefix, np.uint32), dtype)
-        return (
-            add_states(counts) | _crossing_state(found) | {"threshold": np.asarray(threshold, np.float64).reshape(())}
-        )
+            threshold = keys.key_value(np.asarray(found["key"], np.uint32), dtype)
+        return counts | _crossing_state(found) | {"threshold": np.asarray(threshold, np.float64).reshape(())}
 
     def _merge(self, a: State, b: State) -> State:
         return _stream_merge(self, a, b)
@@ -643,15 +664,16 @@ class EER(Metric, ClassLabels):
         _check_overflow(state, self, task)
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
-        overflow = state.get("overflow")
         binned = "positives" in state
+        overflows = [state["overflow"]] if "overflow" in state else []
         if "keys" in state or binned:
             state = self._crossing(state, xp)
+            overflows += [state["overflow"]] if "overflow" in state else []
         near, far = (state["near_genuine"], state["near_impostor"]), (state["far_genuine"], state["far_impostor"])
         totals = (state["num_genuine"], state["num_impostor"])
         eer, half = ranking.equal_error(near, far, totals, xp)
         undefined = xp.all(totals[0] == 0, axis=-1) | xp.all(totals[1] == 0, axis=-1)
-        if overflow is not None:
+        for overflow in overflows:
             undefined = undefined | xp.any(overflow != 0, axis=-1)
         nan = eer.dtype.type(np.nan)
         aux = {"threshold": xp.where(undefined, nan, state["threshold"].astype(eer.dtype))}
@@ -669,8 +691,13 @@ class EER(Metric, ClassLabels):
                 found = ranking.crossing_from_histogram(s["positives"][0], s["negatives"][0])
                 return _crossing_state(found) | {"threshold": _bin_edge(self, found["bin"], xp)}
             k, p, w = (s[name][0] for name in ("keys", "positive", "weight"))
-            found = _buffer_crossing(k, p, w) if xp is np else ranking.crossing_from_keys(k, p > 0, w > 0, w)
-            return _crossing_state(found) | {"threshold": keys.key_value(found["key"], np.float32)}
+            if xp is np:
+                use = w > 0
+                found = ranking.crossing_from_keys_host(k[use], p[use] > 0, w[use])
+                return _crossing_state(found) | {"threshold": keys.key_value(found["key"], np.float32)}
+            found = ranking.crossing_from_keys(k, p > 0, w > 0, w)
+            heavy = _too_heavy(w, *found["totals"])
+            return _crossing_state(found) | {"threshold": keys.key_value(found["key"], np.float32)} | heavy
 
         if xp is not np:
             return one(state)
@@ -685,31 +712,69 @@ class EER(Metric, ClassLabels):
         return DegenerateLabelsError("needs a genuine and an impostor trial", task=task, argument="labels")
 
 
+# Below this many trials a sort in NumPy is quicker than two histograms of 65,536 bins.
+_SORT_BELOW = 1 << 17
+
+
+def _crossing_small(metric: EER, preds: Any, labels: Any, mask: Any, weights: Any) -> tuple[Any, Any]:
+    """Counters and crossing of a host batch by sorting its trials."""
+    keep = np.ones(labels.shape, bool) if mask is None else np.asarray(mask)
+    pooled = preds.ndim == 2
+    valid = (labels >= 0) & (labels < (preds.shape[1] if pooled else 2))
+    genuine = labels[:, None] == np.arange(preds.shape[1]) if pooled else labels == 1
+    expand = (lambda x: np.broadcast_to(x[:, None], preds.shape)) if pooled else (lambda x: x)
+    keep, valid = expand(keep), expand(valid)
+    w = None if weights is None else expand(weights)
+    k = keys.order_key(preds)
+    if jnp.issubdtype(preds.dtype, jnp.floating):
+        nan = k == k.dtype.type(keys.nan_key(k))
+        counts = {"n_nonfinite": _host_count(nan, keep, w, preds.shape)}
+        bad = ~valid & ~nan
+        use = keep & valid & ~nan
+    else:
+        counts, bad, use = {"n_nonfinite": np.zeros(2, np.uint32)}, ~valid, keep & valid
+    counts |= {"n": _host_count(np.True_, keep, w, preds.shape), "n_excluded": np.zeros(2, np.uint32)}
+    counts["n_invalid_label"] = _host_count(bad, keep, w, preds.shape)
+    return counts, ranking.crossing_from_keys_host(k[use], genuine[use], None if w is None else w[use])
+
+
+def _crossing_large(metric: EER, preds: Any, labels: Any, mask: Any, weights: Any) -> tuple[Any, Any]:
+    """Counters and crossing of a host batch by two selection passes in chunks."""
+    prefix = 0
+    counts: Any = None
+    totals: Any = None
+    start: Any = None
+    found: dict[str, Any] = {}
+    for shift in (16, 0):
+        parts = [
+            _digit_histogram(metric, *args, np.uint32(shift), np.uint32(prefix))
+            for args in chunks(preds, labels, mask, weights)
+        ]
+        hist = limbs.normalize(np.sum([np.asarray(h) for _, h in parts], axis=0, dtype=np.uint64)).astype(np.uint32)
+        if counts is None:
+            counts = add_states([c for c, _ in parts])
+            totals = tuple(limbs.normalize(h.sum(axis=0, dtype=np.uint64)).astype(np.uint32) for h in hist)
+            start = (np.zeros(2, np.uint32), np.zeros(2, np.uint32))
+        found = ranking.segment(hist[0], hist[1], totals, start)
+        prefix |= int(found["bin"]) << shift
+        start = found["near"]
+    return counts, found | {"totals": totals, "key": prefix}
+
+
 def _crossing_state(found: dict[str, Any]) -> dict[str, Any]:
     names = ("near_genuine", "near_impostor", "far_genuine", "far_impostor", "num_genuine", "num_impostor")
     return dict(zip(names, (*found["near"], *found["far"], *found["totals"])))
 
 
-@partial(jax.jit, static_argnums=(0, 1))
+@partial(jax.jit, static_argnums=0)
 def _digit_histogram(
-    shift: int, metric: EER, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any, prefix: Any
+    metric: EER, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any, shift: Any, prefix: Any
 ) -> tuple[Any, Any]:
     """One selection pass over a host chunk: the batch's counters and trials per 16-bit digit within the prefix."""
     mask = with_rows(mask, rows, labels.shape)
     scores, genuine, used, w, counts = metric._trials(preds, labels, mask, weights)
     k = keys.order_key(scores)
-    if shift == 0:
-        used = used & ((k >> np.uint32(16)) == (prefix >> np.uint32(16)))
-    digit = (k >> np.uint32(shift)) & np.uint32(_BINS - 1)
-    index = jnp.where(used, jnp.where(genuine, digit, digit + np.uint32(_BINS)), np.uint32(2 * _BINS))
-    weight = jnp.uint32(1) if w is None else w
-    return counts, jnp.zeros(2 * _BINS, jnp.uint32).at[index].add(weight, mode="drop")
-
-
-@jax.jit
-def _buffer_crossing_kernel(k: Any, p: Any, w: Any) -> Any:
-    return ranking.crossing_from_keys(k, p > 0, w > 0, w)
-
-
-def _buffer_crossing(k: Any, p: Any, w: Any) -> Any:
-    return jax.tree_util.tree_map(np.asarray, _buffer_crossing_kernel(k, p, w))
+    # On the first pass (shift 16) every upper half is inside; on the second only that of the prefix.
+    inside = (shift != 0) | ((k >> np.uint32(16)) == (prefix >> np.uint32(16)))
+    digit = (k >> shift) & np.uint32(_BINS - 1)
+    return counts, ranking.radix_histogram(digit, genuine, used & inside, w)

@@ -1,0 +1,145 @@
+"""Exact sums of non-negative floats whose range is not known, kept as integers.
+
+A float ``m 2^E`` with 1 <= m < 2 goes to the bin of 64 exponents that E falls into; inside a bin it is an integer, so
+sums are exact, and merging two sums is integer addition, limb by limb. One bin is centred on 1: energies from 2^-32 to
+2^32 take one pass over the data, and each further bin that is occupied takes another.
+
+An accumulator is a uint32 array ``[BINS, LIMBS]`` of normalized limbs (`emma_jax.numerics.limbs`); it has room for
+2^48 terms, from 2^-544 to 2^480. Smaller ones (float64 only) count as zero, larger ones are refused by `in_range`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from emma_jax.numerics import limbs
+from emma_jax.numerics.floats import format_of
+
+__all__ = ["BINS", "LIMBS", "SHAPE", "in_range", "log2_ratio", "ratio", "sum_scaled", "total"]
+
+BINS, LIMBS = 16, 11
+SHAPE = (BINS, LIMBS)
+_WIDTH = 64
+_LEAST = -32 - _WIDTH * (BINS // 2)
+# The integer in a bin counts units of 2^(_LEAST + 64 bin - _UNIT): 52 mantissa bits of a float64 and 3 to make words.
+_UNIT = 55
+
+
+def in_range(value: tuple[Any, Any]) -> Any:
+    """Whether a scaled float is finite and small enough to be summed."""
+    x, exponent = value
+    return jnp.isfinite(x) & (_exponent(x) + exponent < _LEAST + _WIDTH * BINS)
+
+
+def _exponent(x: Any) -> Any:
+    """Exponent of a positive float from its bits."""
+    form = format_of(x.dtype)
+    return (lax.bitcast_convert_type(x, form.integer) >> form.mantissa).astype(jnp.int32) - form.bias
+
+
+def sum_scaled(value: Any, exponent: Any, weights: Any = None) -> Any:
+    """Exact ``sum_i weights_i value_i 2**exponent_i`` as an accumulator ``[BINS, LIMBS]``.
+
+    Args:
+      value: float32 or float64 ``[n]``, non-negative; zero (or subnormal) adds nothing.
+      exponent: int32 ``[n]``, or 0.
+      weights: uint32 ``[n]`` or None.
+    """
+    form = format_of(value.dtype)
+    bits = lax.bitcast_convert_type(value, form.integer)
+    place = _exponent(value) + exponent - _LEAST
+    normal = (bits >= form.integer(1 << form.mantissa)) & (place >= 0) & (place < _WIDTH * BINS)
+    index = jnp.where(normal, place >> 6, -1)
+    mantissa = (bits & form.integer((1 << form.mantissa) - 1)) | form.integer(1 << form.mantissa)
+    occupied = _occupied(index)
+
+    def add_bin(carry: Any) -> Any:
+        todo, sums = carry
+        at = _lowest_bit(todo)
+        words = _words(jnp.where(index == at, mantissa, 0), place & 63)
+        found = limbs.sum_words(words, weights)
+        # float32 fills the words from the second on.
+        skip = 2 * (4 - len(words))
+        row = jnp.zeros(LIMBS, jnp.uint32).at[skip : skip + found.shape[0]].set(found)
+        return todo & (todo - np.uint32(1)), lax.dynamic_update_index_in_dim(sums, limbs.normalize(row), at, 0)
+
+    # Zeros derived from the data, so that the carry varies over mesh axes where the data does.
+    start = (occupied, jnp.zeros(SHAPE, jnp.uint32) * occupied)
+    return lax.while_loop(lambda carry: carry[0] != 0, add_bin, start)[1]
+
+
+def _occupied(index: Any) -> Any:
+    """Bit mask of the bins that occur: one integer reduction, over lanes, which XLA on CPU vectorises."""
+    flags = jnp.where(index >= 0, np.uint32(1) << jnp.clip(index, 0, 31).astype(jnp.uint32), np.uint32(0))
+    lanes = 8
+    main = flags.shape[0] - flags.shape[0] % lanes
+    tail = lax.reduce(flags[main:], np.uint32(0), lax.bitwise_or, (0,))
+    rows = lax.reduce(flags[:main].reshape(-1, lanes), np.uint32(0), lax.bitwise_or, (0,))
+    return tail | lax.reduce(rows, np.uint32(0), lax.bitwise_or, (0,))
+
+
+def _lowest_bit(x: Any) -> Any:
+    return (np.int32(31) - lax.clz(x & (~x + np.uint32(1))).astype(jnp.int32)).astype(jnp.int32)
+
+
+def _words(mantissa: Any, shift: Any) -> list[Any]:
+    """``mantissa << (shift + 3)`` (float64; 32 more bits lie below it for float32) as little-endian 32-bit words."""
+    high = shift >= 32
+    if mantissa.dtype == jnp.int64:
+        x = mantissa.astype(jnp.uint64) << np.uint64(3)
+        by = (shift & 31).astype(jnp.uint64)
+        low, top = x << by, jnp.where(by > 0, x >> ((np.uint64(64) - by) & np.uint64(63)), np.uint64(0))
+        words = [(low & np.uint64(0xFFFFFFFF)).astype(jnp.uint32), (low >> np.uint64(32)).astype(jnp.uint32)]
+        words.append(top.astype(jnp.uint32))
+    else:
+        x = mantissa.astype(jnp.uint32)
+        by = (shift & 31).astype(jnp.uint32)
+        words = [x << by, jnp.where(by > 0, x >> ((np.uint32(32) - by) & np.uint32(31)), np.uint32(0))]
+    zero = np.uint32(0)
+    padded = [zero, *words, zero]
+    return [jnp.where(high, below, here) for below, here in zip(padded[:-1], padded[1:])]
+
+
+def total(sums: Any, xp: Any) -> tuple[Any, Any]:
+    """The sum in an accumulator ``[..., BINS, LIMBS]`` as a scaled float: float64 for NumPy, float32 for jax.numpy.
+
+    Returns:
+      (value, exponent) ``[...]`` with value in [2^-87, 2^90), or zero for an empty sum.
+    """
+    dtype = np.float64 if xp is np else np.float32
+    in_bin = limbs.to_float(sums, xp, _LEAST_UNIT)
+    occupied = xp.any(sums != 0, axis=-1)
+    top = BINS - 1 - xp.argmax(occupied[..., ::-1], axis=-1)
+    value = xp.zeros(top.shape, dtype)
+    # Bins far below the top one vanish; small terms first.
+    for below in (3, 2, 1, 0):
+        at = xp.maximum(top - below, 0)
+        part = xp.take_along_axis(in_bin, at[..., None], axis=-1)[..., 0] * dtype(2.0 ** (-_WIDTH * below))
+        value = value + xp.where(top >= below, part, dtype(0))
+    return value, (_WIDTH * (top - BINS // 2)).astype(xp.int32)
+
+
+# The centre bin's unit, 2^(-32 - 55).
+_LEAST_UNIT = -32 - _UNIT
+
+
+def log2_ratio(a: tuple[Any, Any], b: tuple[Any, Any], xp: Any) -> Any:
+    """log2(a / b) of two totals: -inf for a zero, NaN for b zero."""
+    dtype = a[0].dtype
+    defined = b[0] > 0
+    quotient = a[0] / xp.where(defined, b[0], dtype.type(1))
+    value = xp.log2(quotient) + (a[1] - b[1]).astype(dtype)
+    value = xp.where(a[0] > 0, value, dtype.type(-np.inf))
+    return xp.where(defined, value, dtype.type(np.nan))
+
+
+def ratio(a: tuple[Any, Any], b: tuple[Any, Any], xp: Any) -> tuple[Any, Any]:
+    """a / b of two totals as a scaled float, NaN for b zero; the exponent is even."""
+    dtype = a[0].dtype
+    defined = b[0] > 0
+    quotient = a[0] / xp.where(defined, b[0], dtype.type(1))
+    return xp.where(defined, quotient, dtype.type(np.nan)), a[1] - b[1]

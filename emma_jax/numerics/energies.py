@@ -1,0 +1,117 @@
+"""Energies of rows, whatever their range: sums of squares and products as scaled floats.
+
+The plain sum of squares is right unless a square under- or overflows, which its own value tells: below ``m 2^-101``
+(float32) a flushed square could matter, above 2^120 the sum may be infinite. So a batch takes the plain way, one read of
+the data, unless some row falls outside that range; then all rows are scaled by a power of two taken from their largest
+entry first, which costs some five reads. Rows of up to `SHORT` entries are summed by one variadic reduction, since XLA on
+CPU does not vectorise a short row (measured 2 to 8 times slower otherwise).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from emma_jax.numerics.floats import exponent_of, format_of, lift, power_of_two
+
+__all__ = ["error_and_reference", "row_scale", "row_sums"]
+
+SHORT = 32
+_BLOCK = 2048
+
+
+def row_sums(rows: Sequence[Any]) -> list[Any]:
+    """Sums along the last axis of several arrays ``[n, m]`` of one shape."""
+    m = rows[0].shape[-1]
+    if m <= SHORT:
+        zeros = tuple(jnp.zeros((), x.dtype) for x in rows)
+        return list(lax.reduce(tuple(rows), zeros, lambda a, b: tuple(x + y for x, y in zip(a, b)), (1,)))
+    return [_long_sum(x) for x in rows]
+
+
+def _long_sum(x: Any) -> Any:
+    """Row sum in blocks, so that rounding grows with the square root of a block and not of the whole row."""
+    n, m = x.shape
+    if m <= 2 * _BLOCK:
+        return jnp.sum(x, axis=1)
+    main = m - m % _BLOCK
+    total = jnp.sum(jnp.sum(x[:, :main].reshape(n, -1, _BLOCK), axis=2), axis=1)
+    return total if main == m else total + jnp.sum(x[:, main:], axis=1)
+
+
+def _row_max(x: Any) -> Any:
+    """Largest magnitude of each row of finite entries; subnormals may read as zero."""
+    m = x.shape[-1]
+    if m <= SHORT:
+        return lax.reduce(jnp.abs(x), jnp.zeros((), x.dtype), lax.max, (1,))
+    return jnp.max(jnp.abs(x), axis=1)
+
+
+def row_scale(x: Any) -> tuple[Any, Any, Any]:
+    """Rows of finite entries brought near 1: (scaled, exponent, any) with ``x = scaled * 2**exponent``.
+
+    Args:
+      x: finite ``[n, m]``.
+
+    Returns:
+      scaled ``[n, m]`` with its largest magnitude in [1, 2) (or zero), the exponent int32 ``[n]``, and whether a row has
+      an entry that is not zero, subnormal ones included, ``[n]``.
+    """
+    form = format_of(x.dtype)
+    f = x.dtype.type
+    by = 4 * form.mantissa
+    small = _row_max(x) < f(2.0 ** (by - form.bias + 1))
+    # Rows near the least normal float are lifted away from it first, with their subnormals.
+    x = lax.cond(jnp.any(small), lambda v, s: jnp.where(s[:, None], lift(v, by), v), lambda v, s: v, x, small)
+    top = lax.optimization_barrier(_row_max(x))
+    exponent = jnp.clip(exponent_of(top), 1 - form.bias, form.bias - 1)
+    scale = lax.optimization_barrier(power_of_two(-exponent, x.dtype))
+    return x * scale[:, None], exponent - jnp.where(small, by, 0), top > 0
+
+
+def error_and_reference(p: Any, t: Any, mask: Any) -> tuple[tuple[Any, Any], tuple[Any, Any], Any]:
+    """Energies of ``p - t`` and of ``t`` per row.
+
+    Args:
+      p, t: real rows ``[n, m]`` of one float dtype.
+      mask: bool ``[n]`` or None; other rows may hold anything and come out arbitrary.
+
+    Returns:
+      (error, reference, finite): two scaled floats ``[n]`` (exact zero only for an error or reference that is zero), and
+      whether all entries of both rows are finite.
+    """
+    form = format_of(p.dtype)
+    f = p.dtype.type
+    least = f(max(p.shape[-1], 1) * 2.0 ** (form.mantissa + 3 - form.bias))
+    most = f(2.0 ** (form.bias - 7))
+
+    def plain(p: Any, t: Any) -> tuple[Any, Any]:
+        d = p - t
+        error, reference = row_sums([d * d, t * t])
+        return error, reference
+
+    error, reference = lax.optimization_barrier(plain(p, t))
+    inside = (error > least) & (error < most) & (reference > least) & (reference < most)
+    good = jnp.all(inside if mask is None else inside | ~mask)
+    zero, true = jnp.zeros(error.shape, jnp.int32), jnp.ones(error.shape, bool)
+
+    def keep(p: Any, t: Any, error: Any, reference: Any) -> Any:
+        del p, t
+        return (error, zero), (reference, zero), true
+
+    def scaled(p: Any, t: Any, error: Any, reference: Any) -> Any:
+        del error, reference
+        finite = jnp.all(jnp.isfinite(p) & jnp.isfinite(t), axis=1)
+        p, t = (jnp.where(finite[:, None], x, f(0)) for x in (p, t))
+        # A common scale for the difference, then one of its own; the reference may be far smaller than the prediction.
+        both, e, _ = row_scale(jnp.concatenate([p, t], axis=1))
+        d, e_d, _ = row_scale(both[:, : p.shape[1]] - both[:, p.shape[1] :])
+        t, e_t, _ = row_scale(t)
+        error, reference = row_sums([d * d, t * t])
+        return (error, 2 * (e + e_d)), (reference, 2 * e_t), finite
+
+    return lax.cond(good, keep, scaled, p, t, error, reference)
