@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 
 def _chosen(only: str | None) -> list[Row]:
-    """Rows by name; a name also stands for its variants ("auc" for "auc-ovr").
+    """Rows by name; a family stands for its rows ("auc" for "auc-binary" and "auc-ovr").
 
     Raises:
       ValueError: a name that no row answers to.
@@ -44,8 +44,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--budget",
         type=float,
-        default=10.0,
-        help="seconds after which a slow contestant sits out, once it has three samples (default 10)",
+        default=5.0,
+        help="seconds after which a slow contestant sits out, once it has three samples (default 5)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured as JSON")
     return parser

@@ -90,11 +90,16 @@ class Line:
         """Whether everything that is installed agreed and ran."""
         return all(e.status in ("timed", "absent") for e in (self.ours, *self.peers))
 
-    def times_floor(self) -> float | None:
-        """Shortest call of ours over the shortest read of the same bytes; None where there is nothing to compare."""
-        if self.ours.contestant is None or self.floor is None:
+    def times_read(self) -> tuple[float, float] | None:
+        """How many times as long ours takes as one read of its bytes; None where there is nothing to compare.
+
+        By the median of pairs, and by the shortest call over the shortest read. On a quiet machine they agree; on a
+        busy one the first gains from a disturbed read, and the second loses since a long call is never left alone.
+        """
+        ours, floor = self.ours.contestant, self.floor
+        if ours is None or floor is None:
             return None
-        return self.ours.contestant.best / self.floor.contestant.best
+        return ratio(ours, floor.contestant), ours.best / floor.contestant.best
 
     def ratio(self, peer: Entry) -> float | None:
         """How many times as long the peer takes, by pairs of the same round; None if one of the two was not timed."""

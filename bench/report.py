@@ -15,13 +15,13 @@ import jax
 
 from bench import peers
 from bench.measure import Entry, Line, Settings
-from bench.timing import Floor, ratio
+from bench.timing import Floor
 from emma_jax import __version__
 
 __all__ = ["header", "legend", "machine", "machine_line", "notes", "table_line", "to_json"]
 
 _LIBRARY_COLUMNS = ("torchmetrics", "scikit-learn", "google-metrax")
-_WIDTHS = (10, 26, 10, 3, 8, 8, 8, 8, 7, 8, *(16 for _ in _LIBRARY_COLUMNS), 0)
+_WIDTHS = (10, 27, 10, 3, 8, 8, 8, 8, 7, 7, 8, *(16 for _ in _LIBRARY_COLUMNS), 0)
 _TITLES = (
     "row",
     "task, metric",
@@ -32,6 +32,7 @@ _TITLES = (
     "ms",
     "min ms",
     "x read",
+    "x best",
     "first ms",
     *_LIBRARY_COLUMNS,
     "other",
@@ -109,12 +110,12 @@ def table_line(line: Line) -> str:
     classes = "-" if line.classes is None else str(line.classes)
     what = (line.row, f"{line.task} {line.metric}", f"{line.n:,}", classes, line.dtype, ours.name)
     if ours.contestant is None:
-        return _aligned((*what, ours.status.upper(), "", "", "", "", "", "", ours.detail))
-    floor = line.times_floor()
+        return _aligned((*what, ours.status.upper(), *[""] * 7, ours.detail))
+    read = line.times_read()
     times = (
         _ms(ours.contestant.median),
         _ms(ours.contestant.best),
-        "-" if floor is None else _ratio(floor),
+        *(("-", "-") if read is None else map(_ratio, read)),
         _ms(ours.first_s),
     )
     named = {p.name: _peer_cell(line, p) for p in line.peers}
@@ -146,7 +147,8 @@ def legend(settings: Settings) -> str:
         "A peer's cell: its ms, and = how many times as long as ours (median of the ratios of neighbouring turns).\n"
         "ours: evaluate = host call, every check on, arrays on the device; numpy = the same from NumPy arrays "
         "(float32 scores, int64 labels); kernel = the jitted metric on device arrays.\n"
-        "x read: shortest call over the shortest plain read of the same bytes, in the same run. "
+        "x read: ours over one plain read of the same bytes, by pairs of turns; x best: shortest call over shortest "
+        "read.\n"
         "first ms: first call in a process, compilation included.  -: the library has no such metric.  "
         "absent: not installed."
     )
@@ -209,14 +211,14 @@ def _row_json(line: Line) -> dict[str, Any]:
 
 
 def _floor_json(line: Line, floor: Floor) -> dict[str, Any]:
-    reads, ours = floor.contestant, line.ours.contestant
+    reads, times = floor.contestant, line.times_read()
     return {
         "bytes": floor.nbytes,
         "kind": floor.kind,
         "median_ms": 1e3 * reads.median,
         "min_ms": 1e3 * reads.best,
-        "times_min": line.times_floor(),
-        "times_median": None if ours is None else ratio(ours, reads),
+        "times_median": times[0] if times else None,
+        "times_min": times[1] if times else None,
     }
 
 

@@ -278,7 +278,7 @@ def _auc_peers() -> tuple[Peer, ...]:
     )
 
 
-@row("auc")
+@row("auc-binary")
 def auc(size: Size) -> Case:
     """E-ID-DRONE with one score per sample."""
     return Case("E-ID-DRONE", metrics.AUC(), *_detections(size), _auc, _auc_peers())
@@ -315,7 +315,7 @@ def _roc_crossing(sk: Any, p: Any, y: Any) -> float:
     return _crossing(far, 1 - tpr)
 
 
-@row("eer")
+@row("eer-binary")
 def eer(size: Size) -> Case:
     """E-ID-FP, binary trials."""
     scores, labels = _detections(size)

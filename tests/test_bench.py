@@ -88,7 +88,7 @@ def test_our_own_wrong_value_is_not_timed() -> None:
 
     (line,) = measure.measure(dataclasses.replace(real, make=make), Size(64, 4), _settings())
     assert line.ours.status == "disagrees" and line.ours.contestant is None and not line.ok
-    assert line.times_floor() is None
+    assert line.times_read() is None
     assert "DISAGREES" in report.table_line(line)
     assert _strict(report.to_json({}, _settings(), [line]))["ok"] is False
 
@@ -109,8 +109,8 @@ def test_an_absent_library_is_named_absent(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_only_takes_families_and_refuses_unknown_names() -> None:
-    """``--only auc`` stands for auc and auc-ovr, not for auroc; an unknown row or a bad size is wrong usage (2)."""
-    assert [r.name for r in command._chosen("auc,eer-pooled")] == ["auc", "auc-ovr", "eer-pooled"]
+    """``--only auc`` stands for auc-binary and auc-ovr, not for auroc; unknown names and bad sizes exit with 2."""
+    assert [r.name for r in command._chosen("auc,eer-pooled")] == ["auc-binary", "auc-ovr", "eer-pooled"]
     for arguments in (["--only", "nothing"], ["--n", "3"], ["--ways", "magic"], ["--repeats", "0"]):
         with pytest.raises(SystemExit) as e:
             command.main(arguments)
