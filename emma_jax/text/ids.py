@@ -77,27 +77,44 @@ class TokenRows:
     lengths: np.ndarray
     counts: np.ndarray | None = None
 
-    def pad(self, *, exact: bool = False) -> TokenBatch:
+    def pad(self, *, exact: bool = False, width: int | None = None, most: int | None = None) -> TokenBatch:
         """As a `TokenBatch`: ``[N, L]``, or ``[N, R, L]`` where there are ``counts``.
 
-        L and R are rounded up to a `bucket`, so that corpora of many sizes share few compiled kernels; with ``exact``
-        they are the longest row and the largest count.
+        L is ``width`` and R is ``most``; left out, they are the longest row and the largest count, rounded up to a
+        `bucket` unless ``exact``, so that corpora of many sizes share few compiled kernels.
         """
         size: Any = int if exact else bucket
-        width = max(size(int(self.lengths.max(initial=1))), 1)
+        width = width or max(size(int(self.lengths.max(initial=1))), 1)
         if self.counts is None:
-            return TokenBatch(_scatter(self.ids, self.lengths, width), self.lengths.astype(np.int32))
-        samples, most = len(self.counts), max(size(int(self.counts.max(initial=1))), 1)
-        lengths = np.full((samples, most), ABSENT, np.int64)
+            return TokenBatch(scatter(self.ids, self.lengths, width), self.lengths.astype(np.int32))
+        most = most or max(size(int(self.counts.max(initial=1))), 1)
+        lengths = self.grid(most)
+        ids = scatter(self.ids, np.maximum(lengths, 0).reshape(-1), width)
+        return TokenBatch(ids.reshape(*lengths.shape, width), lengths.astype(np.int32))
+
+    def grid(self, most: int) -> np.ndarray:
+        """Lengths as ``[N, most]``, `ABSENT` where a sample has fewer rows; with ``counts`` only."""
+        assert self.counts is not None
+        lengths = np.full((len(self.counts), most), ABSENT, np.int64)
         lengths[np.arange(most) < self.counts[:, None]] = self.lengths
-        ids = _scatter(self.ids, np.maximum(lengths, 0).reshape(-1), width)
-        return TokenBatch(ids.reshape(samples, most, width), lengths.astype(np.int32))
+        return lengths
+
+    def select(self, samples: np.ndarray) -> tuple[TokenRows, np.ndarray]:
+        """The rows of some samples, and which tokens those are: bool ``[T]``.
+
+        Args:
+          samples: bool ``[N]``.
+        """
+        rows = samples if self.counts is None else np.repeat(samples, self.counts)
+        tokens = np.repeat(rows, self.lengths)
+        counts = None if self.counts is None else self.counts[samples]
+        return TokenRows(self.ids[tokens], self.lengths[rows], counts), tokens
 
 
-def _scatter(ids: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
-    """Flat rows into ``[M, width]``, zero padded; a boolean mask visits the cells in the order of the flat ids."""
-    out = np.zeros((len(lengths), width), np.int32)
-    out[np.arange(width) < lengths[:, None]] = ids
+def scatter(flat: np.ndarray, lengths: np.ndarray, width: int) -> np.ndarray:
+    """Flat rows ``[..., T]`` as ``[..., M, width]``, zero padded: a mask visits the cells in the order of tokens."""
+    out = np.zeros((*flat.shape[:-1], len(lengths), width), flat.dtype)
+    out[..., np.arange(width) < lengths[:, None]] = flat
     return out
 
 
