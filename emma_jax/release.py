@@ -26,7 +26,6 @@ import math
 import os
 import re
 import reprlib
-import secrets
 import tomllib
 import zipfile
 import zlib
@@ -40,6 +39,7 @@ from typing import TYPE_CHECKING, Any
 
 from emma_jax._version import __version__
 from emma_jax.errors import EvaluationError, ReleaseError
+from emma_jax.files import atomic_write
 
 if TYPE_CHECKING:
     from typing import IO
@@ -1001,16 +1001,7 @@ def write_atomically(path: str | Path, data: bytes) -> None:
     Raises:
       ReleaseError: the folder cannot be written to; no temporary file is left behind.
     """
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(6)}.tmp")
     try:
-        try:
-            with temporary.open("xb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            os.replace(temporary, target)
-        finally:
-            temporary.unlink(missing_ok=True)
+        atomic_write(path, data)
     except OSError as error:
-        raise ReleaseError(f"cannot be written: {error.strerror}", argument=str(target)) from error
+        raise ReleaseError(f"cannot be written: {error.strerror}", argument=str(path)) from error

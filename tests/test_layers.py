@@ -23,7 +23,7 @@ ROWS = (
     ("tasks", "release"),
     ("metrics",),
     ("checks", "text", "numerics"),
-    ("scores", "errors", "_version"),
+    ("scores", "errors", "files", "_version"),
 )
 LEVEL = {name: level for level, row in enumerate(ROWS) for name in row}
 

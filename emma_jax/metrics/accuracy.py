@@ -70,13 +70,18 @@ def _predicted(metric: Any, preds: Any) -> tuple[Any, Any, Any]:
     """Predicted class [N], whether its row has a NaN (None: cannot), and whether it is a class (None: it is)."""
     if preds.ndim == 1:
         return preds.astype(jnp.int32), None, _in_range(preds, metric.num_classes)
-    k = keys.order_key(preds)
-    best = jnp.argmax(k, axis=1).astype(jnp.int32)
+    best = jnp.argmax(keys.signed_key(preds), axis=1).astype(jnp.int32)
     if not jnp.issubdtype(preds.dtype, jnp.floating):
         return best, None, None
     # NaN has the largest key of all, so the best entry tells for its row: a gather of [N], not a second pass over
     # [N, C].
-    return best, _at(k, best) == k.dtype.type(keys.nan_key(k)), None
+    # The gather is from the scores: keys used twice would be written to memory.
+    return best, _is_nan(keys.signed_key(_at(preds, best))), None
+
+
+def _is_nan(key: Any) -> Any:
+    """NaN's signed key is the largest integer, which no float has."""
+    return key == np.iinfo(key.dtype).max
 
 
 def _at(table: Any, column: Any) -> Any:
@@ -270,13 +275,13 @@ class TopKAccuracy(Metric, ClassLabels):
 
 def _rank(preds: Any, labels: Any) -> tuple[Any, Any]:
     """Rank of the true class [N] and whether its row has a NaN, by one comparison per class instead of a sort."""
-    k = keys.order_key(preds)
-    true = _at(k, labels)[:, None]
+    k = keys.signed_key(preds)
+    true = keys.signed_key(_at(preds, labels))[:, None]
     column = lax.broadcasted_iota(jnp.int32, k.shape, 1)
     ahead = (k > true) | ((k == true) & (column < labels[:, None]))
     if not jnp.issubdtype(preds.dtype, jnp.floating):
         return jnp.sum(ahead, axis=1, dtype=jnp.int32), None
-    nan = k == k.dtype.type(keys.nan_key(k))
+    nan = _is_nan(k)
     if k.shape[1] >= 1 << 15:
         return jnp.sum(ahead, axis=1, dtype=jnp.int32), jnp.any(nan, axis=1)
     # Both counts in one integer: a row reduction costs as much as the read.

@@ -77,6 +77,11 @@ def _check_stream(metric: Any) -> None:
         object.__setattr__(metric, "score_range", (low, high))
 
 
+def _is_half(metric: Any) -> bool:
+    """Whether each bin of the histogram holds one score only, so that the stream is exact."""
+    return metric.score_range is None and metric.score_dtype != "float32"
+
+
 def _check_capacity(metric: Any, dtype: Any) -> None:
     """A buffer keeps float32 keys: scores that may not be float32 would tie, and the stream would not be exact."""
     if metric.capacity is not None and dtype.itemsize > (4 if jnp.issubdtype(dtype, jnp.floating) else 2):
@@ -111,9 +116,13 @@ def _bin_edge(metric: Any, index: Any, xp: Any) -> Any:
     if metric.score_range is not None:
         low, high = metric.score_range
         return (xp.asarray(low + index * ((high - low) / _BINS))).astype(xp.float32)
-    if metric.score_dtype == "float16":
-        # The float16 key is the float32 key's construction on 16 bits; undo it there and widen.
-        bits = xp.where(index >= 1 << 15, index & 0x7FFF, ~index & 0xFFFF).astype(xp.uint16)
+    if _is_half(metric):
+        # A 16-bit key is the float32 key's construction on 16 bits; undone there, it gives the one score of the bin.
+        bits = xp.where(index >= 1 << 15, index & 0x7FFF, ((1 << 15) - index) | 1 << 15).astype(xp.uint32)
+        if metric.score_dtype == "bfloat16":
+            bits = bits << np.uint32(16)
+            return bits.view(np.float32) if xp is np else lax.bitcast_convert_type(bits, jnp.float32)
+        bits = bits.astype(xp.uint16)
         half = bits.view(np.float16) if xp is np else lax.bitcast_convert_type(bits, jnp.float16)
         return half.astype(xp.float32)
     return keys.key_value(index.astype(xp.uint32) << np.uint32(16), np.float32)
@@ -123,6 +132,12 @@ def _stream_stats(metric: Any, scores: Any, positive: Any, used: Any, weights: A
     """Histogram or buffer of one batch from columns ``scores, positive, used`` [K, n] and weights [n] or None."""
     columns, n = scores.shape
     _check_capacity(metric, scores.dtype)
+    if _is_half(metric) and metric.capacity is None and scores.dtype != metric.score_dtype:
+        raise EvaluationError(
+            f"promises {metric.score_dtype} scores, which the bins hold exactly; got {scores.dtype}",
+            task=metric.name,
+            argument="score_dtype",
+        )
     w = None if weights is None else jnp.broadcast_to(weights, (columns, n))
     if metric.capacity is None:
         offset = lax.broadcasted_iota(jnp.uint32, (columns, n), 0) * np.uint32(2 * _BINS)
@@ -235,15 +250,16 @@ class AUC(Metric, ClassLabels):
     class has both a
     positive and a negative; ShapeError; EmptyEvaluationError.
     Streams: exact up to ``capacity`` samples (all_reduce then gathers the buffers), else a histogram whose
-    ``aux["half_width"]`` bounds the distance to the exact value; exact for bfloat16 scores, and for float16 with
-    ``score_dtype="float16"``. Under trace the weights of one exact call must sum to less than 2^32.
+    ``aux["half_width"]`` bounds the distance to the exact value; exact for half types with ``score_dtype``. Under trace
+    the weights of one exact call must sum to less than 2^32, else the value is NaN.
 
     Attributes:
       num_classes: None or 2 for scores [N]; C for scores [N, C].
       input: "binary" ([N]), "classes" ([N, C]), or "auto": by the rank of ``preds`` (a stream with num_classes 2
       expects [N]).
       capacity: size of the exact stream's buffer, or None for the histogram.
-      score_dtype: which 65,536 keys the histogram bins: the upper half of float32 (exact for bfloat16), or float16.
+      score_dtype: "float32": the histogram bins the upper half of the key; "bfloat16" or "float16": scores must have
+        that dtype, and the stream is exact, since there are 65,536 values.
       score_range: (lo, hi) for 65,536 equal bins instead; needed for confident sigmoids near 1.
     """
 
@@ -374,7 +390,7 @@ class AUC(Metric, ClassLabels):
             scores = scores if keep is None else scores[keep]
             positive = labels == (1 if c is None else c)
             pairs = ranking.pairs_from_keys_host(keys.host_key(scores), positive, w)
-            amount = int(positive.sum()) if w is None else int(w[positive].sum(dtype=np.uint64))
+            amount = int(np.count_nonzero(positive)) if w is None else int(w[positive].sum(dtype=np.uint64))
             total = positive.shape[0] if w is None else int(w.sum(dtype=np.uint64))
             return _pair_state(pairs, amount, total - amount)
 
@@ -399,7 +415,8 @@ class AUC(Metric, ClassLabels):
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
         if "positives" in state:
             auc, half = ranking.pairs_from_histogram(state["positives"], state["negatives"], xp)
-            aux = {"half_width": _macro(half, xp)}
+            # Where a bin holds one score, its ties are real.
+            aux = {"half_width": _macro(half, xp) * half.dtype.type(not _is_half(self))}
             if xp is np:
                 _warn_wide(self, aux["half_width"])
             return _macro(auc, xp), aux
@@ -678,7 +695,7 @@ class EER(Metric, ClassLabels):
         nan = eer.dtype.type(np.nan)
         aux = {"threshold": xp.where(undefined, nan, state["threshold"].astype(eer.dtype))}
         if binned:
-            aux["half_width"] = xp.where(undefined, nan, half)
+            aux["half_width"] = xp.where(undefined, nan, half * half.dtype.type(not _is_half(self)))
             if xp is np:
                 _warn_wide(self, aux["half_width"])
         return xp.where(undefined, nan, eer), aux
@@ -746,16 +763,25 @@ def _crossing_large(metric: EER, preds: Any, labels: Any, mask: Any, weights: An
     start: Any = None
     found: dict[str, Any] = {}
     for shift in (16, 0):
-        parts = [
-            _digit_histogram(metric, *args, np.uint32(shift), np.uint32(prefix))
-            for args in chunks(preds, labels, mask, weights)
-        ]
-        hist = limbs.normalize(np.sum([np.asarray(h) for _, h in parts], axis=0, dtype=np.uint64)).astype(np.uint32)
+        parts = []
+        # One histogram is handed from chunk to chunk (donated, so updated in place), not one fetched from each. Plain
+        # counts are fetched before they could reach 2^32.
+        empty = (2 * _BINS,) if weights is None else (2, _BINS, 2)
+        hist, since, whole = jnp.zeros(empty, jnp.uint32), 0, np.zeros((2, _BINS, 2), np.uint32)
+        for args in chunks(preds, labels, mask, weights):
+            if weights is None and since + args[0].size >= 1 << 32:
+                whole, since = limbs.add(whole, limbs.widen(np.asarray(hist)).reshape(whole.shape)), 0
+                hist = jnp.zeros(empty, jnp.uint32)
+            part, hist = _digit_histogram(metric, hist, *args, np.uint32(shift), np.uint32(prefix))
+            parts.append(part)
+            since += args[0].size
+        last = np.asarray(hist)
+        whole = limbs.add(whole, limbs.widen(last).reshape(whole.shape)) if weights is None else last
         if counts is None:
-            counts = add_states([c for c, _ in parts])
-            totals = tuple(limbs.normalize(h.sum(axis=0, dtype=np.uint64)).astype(np.uint32) for h in hist)
+            counts = add_states(parts)
+            totals = tuple(limbs.normalize(h.sum(axis=0, dtype=np.uint64)).astype(np.uint32) for h in whole)
             start = (np.zeros(2, np.uint32), np.zeros(2, np.uint32))
-        found = ranking.segment(hist[0], hist[1], totals, start)
+        found = ranking.segment(whole[0], whole[1], totals, start)
         prefix |= int(found["bin"]) << shift
         start = found["near"]
     return counts, found | {"totals": totals, "key": prefix}
@@ -766,15 +792,19 @@ def _crossing_state(found: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(names, (*found["near"], *found["far"], *found["totals"])))
 
 
-@partial(jax.jit, static_argnums=0)
+@partial(jax.jit, static_argnums=0, donate_argnums=1)
 def _digit_histogram(
-    metric: EER, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any, shift: Any, prefix: Any
+    metric: EER, hist: Any, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any, shift: Any, prefix: Any
 ) -> tuple[Any, Any]:
-    """One selection pass over a host chunk: the batch's counters and trials per 16-bit digit within the prefix."""
+    """One selection pass over a host chunk: the batch's counters, and its trials per 16-bit digit within the prefix
+    added."""
     mask = with_rows(mask, rows, labels.shape)
     scores, genuine, used, w, counts = metric._trials(preds, labels, mask, weights)
     k = keys.order_key(scores)
     # On the first pass (shift 16) every upper half is inside; on the second only that of the prefix.
     inside = (shift != 0) | ((k >> np.uint32(16)) == (prefix >> np.uint32(16)))
     digit = (k >> shift) & np.uint32(_BINS - 1)
-    return counts, ranking.radix_histogram(digit, genuine, used & inside, w)
+    if w is None:
+        index = ranking.radix_index(digit, genuine, used & inside)
+        return counts, hist.at[index].add(jnp.uint32(1), mode="drop")
+    return counts, limbs.add(hist, ranking.radix_histogram(digit, genuine, used & inside, w))

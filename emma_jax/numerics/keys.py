@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["float16_key", "float32_scores", "host_key", "key_value", "nan_key", "order_key"]
+__all__ = ["float16_key", "float32_scores", "host_key", "key_value", "nan_key", "order_key", "signed_key"]
 
 
 def nan_key(keys: Any) -> int:
@@ -21,38 +21,49 @@ def nan_key(keys: Any) -> int:
     return (1 << (8 * keys.dtype.itemsize)) - 1
 
 
-def _key_of_bits(bits: Any, num_bits: int, exponent: int, xp: Any) -> Any:
-    """Monotone unsigned key of IEEE bits held in an unsigned integer of ``num_bits``; ``exponent`` is +inf's bits."""
-    u = bits.dtype.type
-    sign = u(1 << (num_bits - 1))
-    magnitude = bits & u(sign - 1)
-    bits = xp.where(magnitude == u(0), u(0), bits)
-    key = xp.where((bits & sign) != u(0), ~bits, bits | sign)
-    return xp.where(magnitude > u(exponent), u((1 << num_bits) - 1), key)
+def _signed_key_of_bits(bits: Any, num_bits: int, exponent: int, xp: Any, *, nan: bool = True) -> Any:
+    """Monotone signed key of IEEE bits held in a signed integer of ``num_bits``; ``exponent`` is +inf's bits.
+
+    A negative score is the two's complement of its magnitude, which also makes -0.0 the key of +0.0.
+    """
+    i = bits.dtype.type
+    magnitude = bits & i((1 << (num_bits - 1)) - 1)
+    sign = bits >> i(num_bits - 1)
+    key = (magnitude ^ sign) - sign
+    return xp.where(magnitude > i(exponent), i((1 << (num_bits - 1)) - 1), key) if nan else key
 
 
-def order_key(scores: Any) -> Any:
-    """Unsigned key with ``key(a) < key(b)`` iff ``a < b``, equal iff equal; NaN has the largest key.
+def signed_key(scores: Any) -> Any:
+    """Signed key with ``key(a) < key(b)`` iff ``a < b``, equal iff equal; NaN has the largest key, that of no float.
+
+    Signed integers, because XLA on CPU vectorises their comparisons: argmax over them takes a third of the time it
+    takes
+    over unsigned ones, and no longer than over floats.
 
     Args:
-      scores: real array, NumPy or JAX: float16, bfloat16, float32 (uint32 keys), float64 (uint64 keys), integers, bool.
+      scores: real array, NumPy or JAX: float16, bfloat16, float32 (int32 keys), float64 (int64 keys), integers, bool.
 
     Returns:
-      uint32 or uint64 array of the same shape, from the same library as the input.
+      int32 or int64 array of the same shape, from the same library as the input.
     """
     xp: Any = np if isinstance(scores, np.ndarray) else jnp
     dtype = scores.dtype
-    if dtype == jnp.bool_:
-        return scores.astype(xp.uint32)
-    if jnp.issubdtype(dtype, jnp.unsignedinteger):
-        return scores.astype(xp.uint32) if dtype.itemsize <= 4 else scores
-    if jnp.issubdtype(dtype, jnp.integer):
-        if dtype.itemsize <= 4:
-            return _bits(scores.astype(xp.int32), xp.uint32) ^ np.uint32(1 << 31)
-        return _bits(scores, xp.uint64) ^ np.uint64(1 << 63)
     if dtype == jnp.float64:
-        return _key_of_bits(_bits(scores, xp.uint64), 64, 0x7FF0000000000000, xp)
-    return _key_of_bits(_bits(float32_scores(scores), xp.uint32), 32, 0x7F800000, xp)
+        return _signed_key_of_bits(_bits(scores, xp.int64), 64, 0x7FF0000000000000, xp)
+    if jnp.issubdtype(dtype, jnp.floating):
+        return _signed_key_of_bits(_bits(float32_scores(scores), xp.int32), 32, 0x7F800000, xp)
+    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype.itemsize >= 4:
+        wide = xp.int64 if dtype.itemsize == 8 else xp.int32
+        return _bits(scores ^ dtype.type(1 << (8 * dtype.itemsize - 1)), wide)
+    return scores.astype(xp.int32) if dtype.itemsize < 4 else scores
+
+
+def order_key(scores: Any) -> Any:
+    """`signed_key` as an unsigned integer of the same order, for histograms and searches: uint32 or uint64."""
+    xp: Any = np if isinstance(scores, np.ndarray) else jnp
+    key = signed_key(scores)
+    unsigned = xp.uint64 if key.dtype.itemsize == 8 else xp.uint32
+    return _bits(key, unsigned) ^ unsigned(1 << (8 * key.dtype.itemsize - 1))
 
 
 def host_key(scores: np.ndarray) -> np.ndarray:
@@ -60,14 +71,7 @@ def host_key(scores: np.ndarray) -> np.ndarray:
     if scores.dtype.kind in "iub":
         return scores if scores.dtype.kind == "i" else scores.astype(np.int64)
     bits = np.ascontiguousarray(float32_scores(scores)).view(np.int32)
-    key = bits >> np.int32(31)
-    key &= np.int32(0x7FFFFFFF)
-    key ^= bits
-    # -0.0 and nothing else has become -1.
-    minus_zero = key == -1
-    if minus_zero.any():
-        key[minus_zero] = 0
-    return key
+    return _signed_key_of_bits(bits, 32, 0x7F800000, np, nan=False)
 
 
 def float32_scores(scores: Any) -> Any:
@@ -81,8 +85,8 @@ def float32_scores(scores: Any) -> Any:
 
 def float16_key(scores: Any) -> jax.Array:
     """The order key of the scores rounded to float16, as uint32 in [0, 65535]."""
-    bits = lax.bitcast_convert_type(jnp.asarray(scores).astype(jnp.float16), jnp.uint16)
-    return _key_of_bits(bits, 16, 0x7C00, jnp).astype(jnp.uint32)
+    bits = lax.bitcast_convert_type(jnp.asarray(scores).astype(jnp.float16), jnp.int16)
+    return (_signed_key_of_bits(bits, 16, 0x7C00, jnp).astype(jnp.int32) + np.int32(1 << 15)).astype(jnp.uint32)
 
 
 def key_value(keys: Any, dtype: Any) -> Any:
@@ -95,7 +99,7 @@ def key_value(keys: Any, dtype: Any) -> Any:
     sign = u(1 << (8 * keys.dtype.itemsize - 1))
     if jnp.issubdtype(dtype, jnp.integer):
         return _bits(keys ^ sign, xp.int64 if keys.dtype.itemsize == 8 else xp.int32)
-    bits = xp.where((keys & sign) != u(0), keys & u(sign - 1), ~keys)
+    bits = xp.where((keys & sign) != u(0), keys & u(sign - 1), (sign - keys) | sign)
     return _bits(bits, xp.float64 if keys.dtype.itemsize == 8 else xp.float32)
 
 

@@ -1,0 +1,50 @@
+"""Writing files so that a reader, or a crash, sees the old content or the whole new one."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+__all__ = ["atomic_file", "atomic_write"]
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A binary file that takes the place of ``path`` once the block ends well; otherwise nothing is left behind.
+
+    The new content is on the disk before it gets the name. A path that exists and is no regular file (``/dev/stdout``)
+    is written to, never replaced; a symbolic link is followed.
+
+    Args:
+      path: the file to write; its folder must exist.
+
+    Yields:
+      The file to write to.
+    """
+    target = Path(os.path.realpath(path))
+    if target.exists() and not stat.S_ISREG(target.stat().st_mode):
+        with open(path, "wb") as stream:
+            yield stream
+        return
+    temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
+    try:
+        # not tempfile: its files are private to the user, and results are to be shared as the umask says
+        with open(temporary, "xb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
+    """Writes ``data`` as the whole content of ``path``: readers see the old file or the new one, never a part."""
+    with atomic_file(path) as stream:
+        stream.write(data)
