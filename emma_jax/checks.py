@@ -36,6 +36,10 @@ __all__ = [
 CHUNKS = (1 << 20, 1 << 17, 1 << 14, 1 << 11, 1 << 8)
 # Up to this size a remainder is padded to the next size rather than cut up; beyond it the copy would cost more.
 _PAD_BELOW = 1 << 14
+# Rows of more bytes than this (long signals, channel tensors) also come in small numbers, and in no more than 256 MB.
+_LARGE_ROW = 1 << 14
+_FEW = (32, 4, 1)
+_MOST_BYTES = 1 << 28
 
 
 def is_traced(*trees: Any) -> bool:
@@ -79,9 +83,10 @@ def narrow(x: Any) -> tuple[Any, bool]:
     Returns:
       (array, wide): ``wide`` is True where 64 bits are needed for the value.
     """
-    if isinstance(x, dict):
-        pairs = {k: narrow(v) for k, v in x.items()}
-        return {k: v for k, (v, _) in pairs.items()}, any(wide for _, wide in pairs.values())
+    if not isinstance(x, (np.ndarray, jax.Array)):
+        leaves, structure = jax.tree_util.tree_flatten(x)
+        pairs = [narrow(v) for v in leaves]
+        return jax.tree_util.tree_unflatten(structure, [v for v, _ in pairs]), any(wide for _, wide in pairs)
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "fciu" or x.dtype.itemsize < 8 or x.dtype == np.complex64:
         return x, False
     if x.dtype.kind in "iu":
@@ -213,14 +218,15 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
     return raw[start : start + size].view(dtype).reshape(shape)
 
 
-def chunk_plan(n: int, largest: int = CHUNKS[0]) -> Iterator[tuple[int, int, int]]:
-    """(start, rows, size) of the kernel calls that cover n rows: each of a size in `CHUNKS`, the last padded if
-    rows < size.
+def chunk_plan(n: int, row_bytes: int = 1) -> Iterator[tuple[int, int, int]]:
+    """(start, rows, size) of the kernel calls that cover n rows of so many bytes: each of a size in `CHUNKS`, the last
+    padded if rows < size.
 
     Sizes descend, so every chunk but a padded one is a view; a padded tail copies at most 2^14 rows.
     """
     start = 0
-    sizes = [c for c in CHUNKS if c <= largest]
+    sizes = [*CHUNKS, *_FEW] if row_bytes > _LARGE_ROW else list(CHUNKS)
+    sizes = [c for c in sizes[:-1] if c * row_bytes <= _MOST_BYTES] + sizes[-1:]
     while start < n:
         left = n - start
         size = next((c for c in sizes if c <= left), sizes[-1])

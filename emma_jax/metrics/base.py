@@ -89,6 +89,16 @@ class Metric(ABC):
         del preds, labels, mask, task
         return self
 
+    def _arrange(self, preds: Any, labels: Any, task: str) -> tuple[Any, Any]:
+        """The inputs in the layout in which the metric computes; arranging twice changes nothing."""
+        del task
+        return preds, labels
+
+    def _chunk_axes(self, preds: Any, labels: Any) -> int:
+        """How many leading axes a host call may flatten into one before it cuts arrays into chunks."""
+        del preds, labels
+        return 1
+
     def _summary(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         """What one-shot scoring finalises; a metric whose stream is approximate returns something exact instead."""
         return self._stats(preds, labels, mask, weights)
@@ -97,6 +107,14 @@ class Metric(ABC):
         """Likewise on the host, outside any kernel; None where the chunked kernel is the way."""
         del preds, labels, mask, weights, wide
         return None
+
+    def _host_summaries(
+        self, metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, wide: bool
+    ) -> dict[str, Any]:
+        """`_host_summary` of this metric and of whichever others of the task it can serve from the same pass."""
+        del metrics
+        summary = self._host_summary(preds, labels, mask, weights, wide)
+        return {} if summary is None else {self.name: summary}
 
     def _merge(self, a: State, b: State) -> State:
         return {k: limbs.add(a[k], b[k]) for k in a}
@@ -207,9 +225,8 @@ def host_summaries(
     wide = wide_preds or wide_labels
     summaries: dict[str, Any] = {}
     for m in metrics:
-        summary = m._host_summary(preds, labels, mask, weights, wide)
-        if summary is not None:
-            summaries[m.name] = summary
+        if m.name not in summaries:
+            summaries |= m._host_summaries(metrics, preds, labels, mask, weights, wide)
     rest = tuple(m for m in metrics if m.name not in summaries)
     if rest:
         summaries |= chunked_states(rest, preds, labels, mask, weights, wide)
@@ -263,6 +280,8 @@ def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, we
     labels = _convert(labels, "labels", task)
     if traced:
         preds, labels = jax.tree_util.tree_map(lax.stop_gradient, (preds, labels))
+    for m in metrics:
+        preds, labels = m._arrange(preds, labels, task)
     mask = checks.sample_mask(where, None, task)
     metrics = tuple(m._resolve(preds, labels, mask, task) for m in metrics)
     shape = metrics[0]._sample_shape(preds, labels, task)
@@ -279,6 +298,8 @@ def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, we
 def _convert(x: Any, argument: str, task: str) -> Any:
     if isinstance(x, dict):
         return {k: _convert(v, f"{argument}[{k!r}]", task) for k, v in x.items()}
+    if dataclasses.is_dataclass(x):
+        return jax.tree_util.tree_map(lambda leaf: _convert(leaf, argument, task), x)
     return x if isinstance(x, jax.core.Tracer) else checks.host_array(x, argument, task)
 
 
@@ -377,7 +398,7 @@ def chunked_states(
     """Exact states of a host batch, by kernels of few sizes; NumPy uint32."""
     parts = []
     with checks.enable_x64(wide):
-        for args in chunks(preds, labels, mask, weights):
+        for args in chunks(preds, labels, mask, weights, metrics[0]._chunk_axes(preds, labels)):
             parts.append(_batch_states(metrics, *args))
     return add_states(parts)
 
@@ -394,17 +415,20 @@ def add_states(parts: list[Any]) -> Any:
     return jax.tree_util.tree_unflatten(structure, [limbs.normalize(t).astype(np.uint32) for t in total])
 
 
-def chunks(preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
-    """Arguments of one kernel call after another: views of the arrays, only the tail padded."""
+def chunks(preds: Any, labels: Any, mask: Any, weights: Any, axes: int = 1) -> Any:
+    """Arguments of one kernel call after another: views of the arrays, only the tail padded.
+
+    ``axes`` leading axes are flattened into one and cut up."""
     leaves, structure = jax.tree_util.tree_flatten((preds, labels, mask, weights))
     if not all(isinstance(x, np.ndarray) for x in leaves):
         yield (*(jax.tree_util.tree_map(jnp.asarray, t) for t in (preds, labels, mask, weights)), None)
         return
+    if axes > 1:
+        leaves = [x.reshape(-1, *x.shape[axes:]) for x in leaves]
     n = leaves[0].shape[0]
     row_bytes = max(x.nbytes // max(n, 1) for x in leaves)
     # Rows of many bytes (a channel matrix, a signal) come in fewer at a time, so that a padded tail stays small.
-    largest = max(checks.CHUNKS[-1], (256 << 20) // max(row_bytes, 1))
-    for start, rows, size in checks.chunk_plan(n, largest) if n else [(0, 0, checks.CHUNKS[-1])]:
+    for start, rows, size in checks.chunk_plan(n, row_bytes) if n else [(0, 0, checks.CHUNKS[-1])]:
         cut = [_rows(x, start, rows, size) for x in leaves]
         yield (*jax.tree_util.tree_unflatten(structure, cut), np.int32(rows))
 
@@ -450,7 +474,7 @@ def update_states(
     preds, wide_preds = checks.narrow(preds)
     labels, wide_labels = checks.narrow(labels)
     with checks.enable_x64(wide_preds or wide_labels):
-        for *args, rows in chunks(preds, labels, mask, weights):
+        for *args, rows in chunks(preds, labels, mask, weights, metrics[0]._chunk_axes(preds, labels)):
             state = run(state, *args, rows)
     return state
 

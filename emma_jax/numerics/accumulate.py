@@ -10,6 +10,7 @@ An accumulator is a uint32 array ``[BINS, LIMBS]`` of normalized limbs (`emma_ja
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import jax.numpy as jnp
@@ -101,7 +102,7 @@ def _words(mantissa: Any, shift: Any) -> list[Any]:
         words = [x << by, jnp.where(by > 0, x >> ((np.uint32(32) - by) & np.uint32(31)), np.uint32(0))]
     zero = np.uint32(0)
     padded = [zero, *words, zero]
-    return [jnp.where(high, below, here) for below, here in zip(padded[:-1], padded[1:])]
+    return [jnp.where(high, below, here) for below, here in itertools.pairwise(padded)]
 
 
 def total(sums: Any, xp: Any) -> tuple[Any, Any]:

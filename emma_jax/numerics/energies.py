@@ -1,10 +1,10 @@
 """Energies of rows, whatever their range: sums of squares and products as scaled floats.
 
 The plain sum of squares is right unless a square under- or overflows, which its own value tells: below ``m 2^-101``
-(float32) a flushed square could matter, above 2^120 the sum may be infinite. So a batch takes the plain way, one read of
-the data, unless some row falls outside that range; then all rows are scaled by a power of two taken from their largest
-entry first, which costs some five reads. Rows of up to `SHORT` entries are summed by one variadic reduction, since XLA on
-CPU does not vectorise a short row (measured 2 to 8 times slower otherwise).
+(float32) a flushed square could matter, above 2^120 the sum may be infinite. So a batch takes the plain way, one read
+of the data, unless some row falls outside that range; then all rows are scaled by a power of two taken from their
+largest entry first, which costs some five reads. Rows of up to `SHORT` entries are summed by one variadic reduction,
+since XLA on CPU does not vectorise a short row (measured 2 to 8 times slower otherwise).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from emma_jax.numerics.floats import exponent_of, format_of, lift, power_of_two
@@ -58,8 +57,8 @@ def row_scale(x: Any) -> tuple[Any, Any, Any]:
       x: finite ``[n, m]``.
 
     Returns:
-      scaled ``[n, m]`` with its largest magnitude in [1, 2) (or zero), the exponent int32 ``[n]``, and whether a row has
-      an entry that is not zero, subnormal ones included, ``[n]``.
+      scaled ``[n, m]`` with its largest magnitude in [1, 2) (or zero), the exponent int32 ``[n]``, and whether a row
+      has an entry that is not zero, subnormal ones included, ``[n]``.
     """
     form = format_of(x.dtype)
     f = x.dtype.type
@@ -81,8 +80,8 @@ def error_and_reference(p: Any, t: Any, mask: Any) -> tuple[tuple[Any, Any], tup
       mask: bool ``[n]`` or None; other rows may hold anything and come out arbitrary.
 
     Returns:
-      (error, reference, finite): two scaled floats ``[n]`` (exact zero only for an error or reference that is zero), and
-      whether all entries of both rows are finite.
+      (error, reference, finite): two scaled floats ``[n]`` (exact zero only for an error or reference that is zero),
+      and whether all entries of both rows are finite.
     """
     form = format_of(p.dtype)
     f = p.dtype.type
