@@ -194,9 +194,8 @@ def raise_label(
 ) -> None:
     """Raises LabelError if a label (at ``mask``) is not in ``base .. base + num_classes - 1``."""
     labels = np.asarray(labels)
-    bad = labels < base
-    if num_classes is not None:
-        bad = bad | (labels >= base + num_classes)
+    # Where the number of classes is not known, a label still has to be an int32.
+    bad = (labels < base) | (labels >= (1 << 31 if num_classes is None else base + num_classes))
     if mask is not None:
         mask = np.asarray(mask)
         bad = bad & mask.reshape(mask.shape + (1,) * (bad.ndim - mask.ndim))

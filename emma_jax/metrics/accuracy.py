@@ -269,6 +269,7 @@ class TopKAccuracy(Metric, ClassLabels):
         if self.input == "ranked":
             for x, argument in ((labels, "labels"), (preds, "preds")):
                 checks.raise_label(task, argument, x, mask, self.num_classes, base=self.index_base or 0)
+            return
         checks.raise_nonfinite(task, "preds", preds, mask, infinite=False)
         checks.raise_label(task, "labels", labels, mask, preds.shape[1])
 

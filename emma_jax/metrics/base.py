@@ -43,11 +43,13 @@ class Metric(ABC):
       direction: "higher" or "lower", whichever is better.
       unit: unit of the value; "1" where it is dimensionless.
       bounds: lowest and highest possible value.
+      structured: whether predictions and labels may be dicts of arrays.
     """
 
     direction: ClassVar[str]
     unit: ClassVar[str]
     bounds: ClassVar[tuple[float, float]]
+    structured: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -280,6 +282,9 @@ def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, we
     labels = _convert(labels, "labels", task)
     if traced:
         preds, labels = jax.tree_util.tree_map(lax.stop_gradient, (preds, labels))
+    for x, argument in ((preds, "preds"), (labels, "labels")):
+        if isinstance(x, dict) and not all(m.structured for m in metrics):
+            raise ShapeError(f"needs one array; got a dict of {', '.join(map(str, x))}", task=task, argument=argument)
     for m in metrics:
         preds, labels = m._arrange(preds, labels, task)
     mask = checks.sample_mask(where, None, task)

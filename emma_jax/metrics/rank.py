@@ -295,7 +295,7 @@ class AUC(Metric, ClassLabels):
                     argument="preds",
                 )
             return replace(self, input="binary")
-        if preds.ndim == 2 and self.input != "binary":
+        if preds.ndim == 2 and preds.shape[1] > 1 and self.input != "binary":
             return replace(self, input="classes", num_classes=self.num_classes or int(preds.shape[1]))
         return self
 
