@@ -44,6 +44,8 @@ __all__ = ["CIDER", "F1", "Bleu", "ExactMatch", "Meteor", "TextMetric", "read_te
 
 _SIGMA = 6.0
 _NUM_REFERENCES = "references"  # the one entry of read labels: references of each sample
+_MATCHES = tuple(f"matches_{n}" for n in range(1, 5))
+_NGRAMS = tuple(f"ngrams_{n}" for n in range(1, 5))
 
 
 def read_text(
@@ -85,7 +87,8 @@ def read_text(
             single = not m._needs_reference
             corpus = read_corpus(preds, labels, m._tokenizer, times, tokens=known, single=single, task=task)
             corpora[m._tokenizer] = corpus
-        numbers[m.name] = m._read(corpus, task)
+        with jax.ensure_compile_time_eval():  # a trace over the weights alone must not swallow the kernels
+            numbers[m.name] = m._read(corpus, task)
         counts = corpus.counts.astype(np.int32)
     return numbers, {_NUM_REFERENCES: counts}
 
@@ -136,8 +139,8 @@ class TextMetric(Metric):
         """Each sample's own value [N] from its numbers."""
 
     @abstractmethod
-    def _sums(self, numbers: Any, keep: Any, weights: Any) -> State:
-        """The state of one batch beside the counters; ``keep`` is the bool [N] of samples that count."""
+    def _summands(self, numbers: Any) -> dict[str, Any]:
+        """What each sample adds to the state, by entry: bool [N], or a list of 32-bit words [N]."""
 
     def __call__(
         self,
@@ -162,6 +165,31 @@ class TextMetric(Metric):
         self._state_shapes()  # raises where there is no stream, before any text is read
         preds, labels = read_text((self,), preds, labels, where, weights, self.name)
         return super().update(state, preds, labels, where=where, weights=weights)
+
+    def _ingest(
+        self, metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weights: Any, task: str
+    ) -> tuple[Any, Any]:
+        """Inputs of a task of text metrics as arrays; what is read already passes through."""
+        return read_text(metrics, preds, labels, where, weights, task)
+
+    def _applicable(
+        self, metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any
+    ) -> tuple[Metric, ...]:
+        """The metrics of a task that can score these inputs: METEOR wants strings, traced CIDEr-D fixed frequencies.
+
+        All of them where none can, so that the reason is raised.
+        """
+        traced_text, traced_weights = checks.is_traced(preds, labels), checks.is_traced(where, weights)
+        kept = []
+        for m in metrics:
+            if isinstance(preds, dict) and "ids" not in preds:
+                able = m.name in preds
+            elif isinstance(m, Meteor):
+                able = not isinstance(preds, (dict, TokenBatch))
+            else:
+                able = not (isinstance(m, CIDER) and m.df is None and (traced_text or traced_weights))
+            kept += [m] if able else []
+        return tuple(kept) or metrics
 
     def per_sample(self, preds: Any, labels: Any) -> Any:
         """Each sample's own value.
@@ -202,7 +230,13 @@ class TextMetric(Metric):
             count = jnp.sum(labels["lengths"] >= 0, axis=-1)
         missing = (count == 0) & self._needs_reference
         keep = both(mask, ~missing)
-        return tally(mask, weights, missing.shape, n_invalid_label=missing) | self._sums(numbers, keep, weights)
+        summands = {
+            k: [jnp.where(keep, word.astype(jnp.uint32), jnp.uint32(0)) for word in v]
+            if isinstance(v, list)
+            else v & keep
+            for k, v in self._summands(numbers).items()
+        }
+        return tally(mask, weights, missing.shape, n_invalid_label=missing, **summands)
 
     def _explain(self, preds: Any, labels: Any, mask: Any, task: str) -> None:
         missing = (labels[_NUM_REFERENCES] == 0) & self._needs_reference
@@ -219,12 +253,6 @@ class TextMetric(Metric):
 
     def _used(self, state: Any, xp: Any) -> Any:
         return limbs.to_float(state["n"], xp) - limbs.to_float(state["n_invalid_label"], xp)
-
-
-def _total(number: Any, keep: Any, weights: Any) -> Any:
-    """Exact sum of non-negative numbers [N], or of numbers [N, 2] of two 32-bit words, over the samples that count."""
-    words = [number] if number.ndim == 1 else [number[:, 0], number[:, 1]]
-    return limbs.sum_words([jnp.where(keep, w.astype(jnp.uint32), jnp.uint32(0)) for w in words], weights)
 
 
 @dataclass(frozen=True)
@@ -264,7 +292,7 @@ class Bleu(TextMetric):
         return get_tokenizer(self.tokenizer)
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
-        return {"matches": (4, 4), "ngrams": (4, 4), "length": (4,), "reference_length": (4,)}
+        return dict.fromkeys((*_MATCHES, *_NGRAMS, "length", "reference_length"), (4,))
 
     def _read(self, corpus: Corpus, task: str) -> np.ndarray:
         out = np.zeros((len(corpus.counts), 6), np.int32)
@@ -277,20 +305,17 @@ class Bleu(TextMetric):
     def _numbers(self, preds: Any, labels: Any) -> Any:
         return kernels.bleu_statistics(preds["ids"], preds["lengths"], labels["ids"], labels["lengths"])
 
-    def _sums(self, numbers: Any, keep: Any, weights: Any) -> State:
-        total = partial(_total, keep=keep, weights=weights)
+    def _summands(self, numbers: Any) -> dict[str, Any]:
         length = numbers[:, 4]
-        return {
-            "matches": jnp.stack([total(numbers[:, n]) for n in range(4)]),
-            "ngrams": jnp.stack([total(jnp.maximum(length - n, 0)) for n in range(4)]),
-            "length": total(length),
-            "reference_length": total(numbers[:, 5]),
-        }
+        matches = {name: [numbers[:, n]] for n, name in enumerate(_MATCHES)}
+        ngrams = {name: [jnp.maximum(length - n, 0)] for n, name in enumerate(_NGRAMS)}
+        return matches | ngrams | {"length": [length], "reference_length": [numbers[:, 5]]}
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
-        matches, ngrams, length, reference = (
-            limbs.to_float(state[k], xp) for k in ("matches", "ngrams", "length", "reference_length")
+        matches, ngrams = (
+            xp.stack([limbs.to_float(state[k], xp) for k in names], axis=-1) for names in (_MATCHES, _NGRAMS)
         )
+        length, reference = (limbs.to_float(state[k], xp) for k in ("length", "reference_length"))
         used = self._used(state, xp)
         value = _bleu(matches, ngrams, length, reference, xp)
         return xp.where(used > 0, value, value.dtype.type(np.nan)), {}
@@ -323,8 +348,8 @@ class _MeanOfSamples(TextMetric):
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         return {"total": (6,)}
 
-    def _sums(self, numbers: Any, keep: Any, weights: Any) -> State:
-        return {"total": _total(numbers, keep, weights)}
+    def _summands(self, numbers: Any) -> dict[str, Any]:
+        return {"total": [numbers[:, 0], numbers[:, 1]]}
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
         return mean(limbs.to_float(state["total"], xp, self._exponent), self._used(state, xp), xp), {}
@@ -586,8 +611,8 @@ class ExactMatch(_AnswerMetric):
         exact, _, _ = kernels.squad_overlap(preds["ids"], preds["lengths"], labels["ids"], labels["lengths"])
         return exact[:, None].astype(jnp.int32)
 
-    def _sums(self, numbers: Any, keep: Any, weights: Any) -> State:
-        return {"exact": limbs.count(both(keep, numbers[:, 0] > 0), weights)}
+    def _summands(self, numbers: Any) -> dict[str, Any]:
+        return {"exact": numbers[:, 0] > 0}
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
         return mean(limbs.to_float(state["exact"], xp), self._used(state, xp), xp), {}
