@@ -72,9 +72,10 @@ def host_array(x: Any, argument: str, task: str | None = None) -> Any:
         raise ShapeError(f"is not a rectangular array ({e})", task=task, argument=argument) from None
     if x.dtype.kind in "OSUMmV" and not jnp.issubdtype(x.dtype, jnp.number):
         raise EvaluationError(f"needs numbers; got dtype {x.dtype}", task=task, argument=argument)
-    if (x.dtype in (np.longdouble, np.clongdouble) and x.dtype.itemsize > 16) or x.dtype == np.longdouble:
-        x = x.astype(np.float64)
-    return x
+    if x.dtype in (np.longdouble, np.clongdouble):
+        x = x.astype(np.float64 if x.dtype == np.longdouble else np.complex128)
+    # Foreign byte order (HDF5, FITS, instrument files): JAX would take the bytes as they are.
+    return x if x.dtype.isnative else x.astype(x.dtype.newbyteorder("="))
 
 
 def narrow(x: Any) -> tuple[Any, bool]:

@@ -141,6 +141,7 @@ class Top1Accuracy(Metric, ClassLabels):
 
     num_classes: int | None = None
     input: str = "auto"
+    structured: ClassVar[bool] = False
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -213,6 +214,7 @@ class TopKAccuracy(Metric, ClassLabels):
     num_classes: int | None = None
     input: str = "scores"
     index_base: int | None = None
+    structured: ClassVar[bool] = False
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -317,6 +319,7 @@ class BalancedAccuracy(Metric, ClassLabels):
     num_classes: int | None = None
     absent: str = "zero"
     input: str = "auto"
+    structured: ClassVar[bool] = False
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)

@@ -51,6 +51,7 @@ class MeanAngularError(Metric):
 
     period: int = 360
     input_unit: str = "deg"
+    structured: ClassVar[bool] = False
     direction: ClassVar[str] = "lower"
     unit: ClassVar[str] = "deg"
     bounds: ClassVar[tuple[float, float]] = (0.0, 180.0)

@@ -49,7 +49,7 @@ class Metric(ABC):
     direction: ClassVar[str]
     unit: ClassVar[str]
     bounds: ClassVar[tuple[float, float]]
-    structured: ClassVar[bool] = False
+    structured: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -268,6 +268,7 @@ class AUC(Metric, ClassLabels):
     capacity: int | None = None
     score_dtype: str = "float32"
     score_range: tuple[float, float] | None = None
+    structured: ClassVar[bool] = False
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -595,6 +596,7 @@ class EER(Metric, ClassLabels):
     capacity: int | None = None
     score_dtype: str = "float32"
     score_range: tuple[float, float] | None = None
+    structured: ClassVar[bool] = False
     direction: ClassVar[str] = "lower"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
