@@ -39,7 +39,7 @@ _LAZY = {
     "load_release": "release",
     "register_task": "tasks",
 }
-_SUBMODULES = ("io", "metrics")
+_SUBMODULES = ("emval", "io", "metrics")
 
 __all__ = ["__version__", *sorted(_LAZY), *_SUBMODULES]
 
@@ -70,6 +70,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 if TYPE_CHECKING:
+    from emma_jax import emval as emval
     from emma_jax import io as io
     from emma_jax import metrics as metrics
     from emma_jax.aggregate import Aggregator as Aggregator

@@ -21,7 +21,16 @@ import pytest
 from test_emval_oracle import score_board
 
 from emma_jax.emval import boards
-from emma_jax.emval.boards import NF_METRICS, SP_METRICS, BoardScores, mean_over_boards, score_boards, score_files
+from emma_jax.emval.boards import (
+    NF_METRICS,
+    SP_METRICS,
+    BoardScores,
+    load_board,
+    load_files,
+    mean_over_boards,
+    score_boards,
+    score_files,
+)
 from emma_jax.emval.keymap import FieldKeys, KeyMap
 from emma_jax.emval.sparams import check_sparams, renormalize
 from emma_jax.errors import EvaluationError, FileFormatError, NonFiniteError, ShapeError, SubmissionError
@@ -498,3 +507,32 @@ def test_next_board_is_read_while_one_is_scored_and_no_other(
     finally:
         tracemalloc.stop()
     assert scored == n and 3.5 * largest < peak < 5 * largest
+
+
+# --- the arrays behind the values ------------------------------------------------------------------------------------
+
+
+def test_loaded_arrays_are_the_scored_ones(tmp_path: Path) -> None:
+    """load_files and load_board give the arrays that the metrics got: their oracle values are the record's, exactly."""
+    written = write_data_set(tmp_path)
+    for record in run(tmp_path).boards:
+        pair = load_board(tmp_path / "truth", tmp_path / "pred", record.id)
+        assert pair.name == record.name and pair.fields is not None and pair.sparams is not None
+        (t, p), (s, s_hat) = pair.fields, pair.sparams
+        values = score_board({"E": t.e, "H": t.h}, {"E": p.e, "H": p.h}, "NF")
+        assert values | score_board({"S": s.s}, {"S": s_hat.s}, "SP") == dict(record.values)
+        np.testing.assert_array_equal(s.frequency_hz, F_HZ)
+    with pytest.raises(EvaluationError, match="0 boards are called 'none'"):
+        load_board(tmp_path / "truth", tmp_path / "pred", "none")
+    truth, pred = next(iter(written.values()))
+    mm = np.arange(3.0 * truth["E"].shape[2]).reshape(-1, 3)
+    np.savez(tmp_path / "t.npz", position=mm, **truth)
+    np.savez(tmp_path / "p.npz", **pred)
+    for unit, scale in (("m", 1.0), ("mm", 1e-3), ("mil", 25.4e-6)):
+        pair = load_files(tmp_path / "t.npz", tmp_path / "p.npz", "NF", key_map=KeyMap(FieldKeys(position_unit=unit)))
+        np.testing.assert_allclose(pair.position_m, scale * mm, rtol=1e-15)
+        assert pair.sparams is None
+    np.savez(tmp_path / "t.npz", position=mm[:, :2], **truth)
+    with pytest.raises(FileFormatError, match=r"t: .*'position' is float64\[\d+, 2\], not \[\d+, 3\] coordinates"):
+        load_files(tmp_path / "t.npz", tmp_path / "p.npz", "NF")
+    assert score_files(tmp_path / "t.npz", tmp_path / "p.npz", "NF", score_board=score_board).values

@@ -68,6 +68,7 @@ def test_empty_key_map_is_the_default(tmp_path: Path) -> None:
         ("[sparams]\naxes = 'FIJJ'", "axes 'FIJJ'"),
         ("[sparams]\nS = ['a', 'b']\naxes = 'FIJR'", "axes 'FIJR'"),
         ("[near_field]\nE = ['a', 'b', 'c', 'd']", "'E' has 4 names"),
+        ("[near_field]\nposition_unit = 'yd'", "unknown position_unit"),
         ("[sparams]\nfrequency_unit = 'THz'", "unknown frequency_unit"),
         ("[sparams]\nfile = '../x.h5'", "not a plain file name"),
     ],

@@ -6,11 +6,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _LAZY = {
+    "BoardPair": "boards",
     "BoardRecord": "boards",
     "BoardScores": "boards",
     "KeyMap": "keymap",
     "align": "sparams",
     "check_sparams": "sparams",
+    "load_board": "boards",
+    "load_files": "boards",
     "load_key_map": "keymap",
     "mean_over_boards": "boards",
     "renormalize": "sparams",
@@ -34,8 +37,11 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from emma_jax.emval.boards import BoardPair as BoardPair
     from emma_jax.emval.boards import BoardRecord as BoardRecord
     from emma_jax.emval.boards import BoardScores as BoardScores
+    from emma_jax.emval.boards import load_board as load_board
+    from emma_jax.emval.boards import load_files as load_files
     from emma_jax.emval.boards import mean_over_boards as mean_over_boards
     from emma_jax.emval.boards import score_boards as score_boards
     from emma_jax.emval.boards import score_files as score_files

@@ -19,20 +19,24 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from emma_jax._version import __version__
 from emma_jax.emval.keymap import KeyMap
 from emma_jax.emval.layout import (
     GROUPS,
     BoardFiles,
+    Fields,
+    SParameters,
     find_boards,
     is_touchstone,
     read_fields,
+    read_positions,
     read_sparams,
     require_same_frequencies,
     require_same_shape,
@@ -48,9 +52,12 @@ from emma_jax.io.write import atomic_write
 __all__ = [
     "NF_METRICS",
     "SP_METRICS",
+    "BoardPair",
     "BoardRecord",
     "BoardScores",
     "ScoreBoard",
+    "load_board",
+    "load_files",
     "mean_over_boards",
     "score_boards",
     "score_files",
@@ -178,6 +185,23 @@ class BoardScores:
             },
             "boards": [b.to_dict() for b in self.boards],
         }
+
+
+@dataclass(frozen=True, eq=False)
+class BoardPair:
+    """Truth and prediction of one board in memory, checked against each other.
+
+    Attributes:
+      name: of the board.
+      fields: truth and prediction, None where they were not asked for.
+      sparams: truth and prediction at the truth's reference impedances and frequencies, or None.
+      position_m: [P, 3] where the probes are in meters, None where the truth does not say.
+    """
+
+    name: str
+    fields: tuple[Fields, Fields] | None = None
+    sparams: tuple[SParameters, SParameters] | None = None
+    position_m: NDArray[np.float64] | None = None
 
 
 def mean_over_boards(values: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -324,19 +348,67 @@ def score_files(
       EvaluationError: a subclass, as `score_boards`; ``ports`` or ``pick`` for other files than Touchstone.
       OSError: a file cannot be opened.
     """
+    maps = {"truth": key_map or KeyMap(), "pred": pred_key_map or KeyMap()}
+    return _score(_read_files(truth, pred, protocol, maps, ports, pick, max_bytes), score_board or _score_by_task)
+
+
+def load_files(
+    truth: str | os.PathLike[str],
+    pred: str | os.PathLike[str],
+    protocol: str = "SP",
+    *,
+    key_map: KeyMap | None = None,
+    pred_key_map: KeyMap | None = None,
+    ports: Sequence[int] | None = None,
+    pick: bool = False,
+    max_bytes: int = MAX_BYTES,
+) -> BoardPair:
+    """The very arrays that `score_files` compares, for pictures and metrics of one's own.
+
+    Args:
+      truth, pred, protocol, key_map, pred_key_map, ports, pick, max_bytes: as `score_files`.
+
+    Returns:
+      A `BoardPair`.
+
+    Raises:
+      EvaluationError, OSError: as `score_files`.
+    """
+    maps = {"truth": key_map or KeyMap(), "pred": pred_key_map or KeyMap()}
+    return _pair(_read_files(truth, pred, protocol, maps, ports, pick, max_bytes), maps, max_bytes)
+
+
+def load_board(
+    truth_dir: str | os.PathLike[str],
+    pred_dir: str | os.PathLike[str],
+    board: str,
+    protocol: str = "both",
+    *,
+    key_map: KeyMap | None = None,
+    pred_key_map: KeyMap | None = None,
+    max_bytes: int = MAX_BYTES,
+) -> BoardPair:
+    """The very arrays that `score_boards` compares for one board.
+
+    Args:
+      truth_dir, pred_dir, protocol, key_map, pred_key_map, max_bytes: as `score_boards`.
+      board: "group/id", or the id alone.
+
+    Returns:
+      A `BoardPair`.
+
+    Raises:
+      EvaluationError: no such board, or several of that id; otherwise as `score_boards`.
+    """
     _require_protocol(protocol)
-    tracks = _TRACKS[protocol]
-    paths = {"truth": Path(truth), "pred": Path(pred)}
-    for path in paths.values():
-        path.stat()
-    job = _Job(*(BoardFiles("", paths["truth"].stem, p, p) for p in paths.values()))
-    if tracks == ("SP",) and all(map(is_touchstone, paths.values())):
-        loaded = _read_touchstones(job, paths, ports, pick, max_bytes)
-    elif ports is not None or pick:
-        raise EvaluationError("needs two Touchstone files and protocol SP", argument="ports" if ports else "pick")
-    else:
-        loaded = _read(job, tracks, {"truth": key_map or KeyMap(), "pred": pred_key_map or KeyMap()}, False, max_bytes)
-    return _score(loaded, score_board or _score_by_task)
+    maps = {"truth": key_map or KeyMap(), "pred": pred_key_map or KeyMap()}
+    truth, pred = find_boards(truth_dir, maps["truth"]), find_boards(pred_dir, maps["pred"])
+    keys = [key for key, b in truth.items() if board in (b.name, b.id)]
+    if len(keys) != 1:
+        raise EvaluationError(f"{len(keys)} boards are called {board!r}", argument=str(truth_dir))
+    found = {keys[0]: truth[keys[0]]}
+    _missing(found, pred, _TRACKS[protocol], False)
+    return _pair(_read(_Job(found[keys[0]], pred[keys[0]]), _TRACKS[protocol], maps, False, max_bytes), maps, max_bytes)
 
 
 def _require_protocol(protocol: str) -> None:
@@ -363,14 +435,26 @@ class _Loaded:
     """A board in memory."""
 
     job: _Job
-    arrays: dict[str, tuple[dict[str, Any], dict[str, Any]]]
     sha256: dict[str, dict[str, str]]
-    checks: dict[str, Any]
-    notes: dict[str, Any]
+    checks: dict[str, Any] = field(default_factory=dict)
+    notes: dict[str, Any] = field(default_factory=dict)
+    fields: tuple[Fields, Fields] | None = None
+    sparams: tuple[SParameters, SParameters] | None = None
+
+    def tracks(self) -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
+        """Track, truth and prediction, as `ScoreBoard` takes them."""
+        if self.fields is not None:
+            t, p = self.fields
+            mask = {} if t.where is None else {"where": t.where}
+            yield "NF", {"E": t.e, "H": t.h, **mask}, {"E": p.e, "H": p.h}
+        if self.sparams is not None:
+            a, b = self.sparams
+            mask = {} if a.where is None else {"where": a.where}
+            yield "SP", {"S": a.s, **mask}, {"S": b.s}
 
     def release(self) -> None:
         """Lets go of the arrays, whoever still holds this object."""
-        self.arrays = {}
+        self.fields = self.sparams = None
 
 
 def _missing(
@@ -408,7 +492,7 @@ def _naming(board: str) -> Iterator[None]:
 
 def _read(job: _Job, tracks: Sequence[str], maps: Mapping[str, KeyMap], verify: bool, max_bytes: int) -> _Loaded:
     """Both sides of a board, hashed, checked against each other and at one reference impedance."""
-    loaded = _Loaded(job, {}, {"truth": {}, "pred": {}}, {}, {"frequencies": {}})
+    loaded = _Loaded(job, {"truth": {}, "pred": {}}, notes={"frequencies": {}})
     with _naming(job.truth.name):
         for side, board in (("truth", job.truth), ("pred", job.pred)):
             for path in dict.fromkeys(board.near_field if t == "NF" else board.sparams for t in tracks):
@@ -440,8 +524,7 @@ def _read_near_field(loaded: _Loaded, maps: Mapping[str, KeyMap], max_bytes: int
     for what, a, b in (("E", t.e, p.e), ("H", t.h, p.h)):
         require_same_shape(a, b, what)
     loaded.notes["frequencies"]["NF"] = require_same_frequencies(t.frequency_hz, p.frequency_hz, "near fields")
-    mask = {} if t.where is None else {"where": t.where}
-    loaded.arrays["NF"] = ({"E": t.e, "H": t.h, **mask}, {"E": p.e, "H": p.h})
+    loaded.fields = t, p
 
 
 def _read_sparams(loaded: _Loaded, maps: Mapping[str, KeyMap], max_bytes: int) -> None:
@@ -458,7 +541,7 @@ def _read_sparams(loaded: _Loaded, maps: Mapping[str, KeyMap], max_bytes: int) -
         # Bad values are the metrics' to report: they know about the mask.
         if np.isfinite(values).all() and values.shape[2] <= values.shape[1]:
             loaded.checks[side] = check_sparams(values, f).to_dict()
-    loaded.arrays["SP"] = ({"S": t.s} if t.where is None else {"S": t.s, "where": t.where}, {"S": s})
+    loaded.sparams = t, replace(p, s=s, z0=p.z0 if t.z0 is None else t.z0)
 
 
 def _read_touchstones(
@@ -473,11 +556,48 @@ def _read_touchstones(
     same = np.array_equal(files["truth"].z0[index], files["pred"].z0[index])
     return _Loaded(
         job,
-        arrays={"SP": ({"S": truth.s}, {"S": pred.s})},
         sha256={side: {path.name: sha256(path)} for side, path in paths.items()},
         checks={s: check_sparams(d.s, d.frequency_hz).to_dict() for s, d in (("truth", truth), ("pred", pred))},
         notes={"frequencies": {"SP": True}, "reference": "equal" if same else "renormalized"},
+        sparams=(
+            SParameters(truth.s, truth.frequency_hz, truth.z0),
+            SParameters(pred.s, pred.frequency_hz, pred.z0),
+        ),
     )
+
+
+def _read_files(
+    truth: str | os.PathLike[str],
+    pred: str | os.PathLike[str],
+    protocol: str,
+    maps: Mapping[str, KeyMap],
+    ports: Sequence[int] | None,
+    pick: bool,
+    max_bytes: int,
+) -> _Loaded:
+    """One file against another."""
+    _require_protocol(protocol)
+    tracks = _TRACKS[protocol]
+    paths = {"truth": Path(truth), "pred": Path(pred)}
+    for path in paths.values():
+        path.stat()
+    job = _Job(*(BoardFiles("", paths["truth"].stem, p, p) for p in paths.values()))
+    if tracks == ("SP",) and all(map(is_touchstone, paths.values())):
+        return _read_touchstones(job, paths, ports, pick, max_bytes)
+    if ports is not None or pick:
+        raise EvaluationError("needs two Touchstone files and protocol SP", argument="ports" if ports else "pick")
+    return _read(job, tracks, maps, False, max_bytes)
+
+
+def _pair(loaded: _Loaded, maps: Mapping[str, KeyMap], max_bytes: int) -> BoardPair:
+    position = None
+    if loaded.fields is not None:
+        path = loaded.job.truth.near_field
+        assert path is not None
+        with _naming(loaded.job.truth.name):
+            probes = loaded.fields[0].e.shape[2]
+            position = read_positions(path, maps["truth"].near_field, probes, max_bytes=max_bytes)
+    return BoardPair(loaded.job.truth.name, loaded.fields, loaded.sparams, position)
 
 
 def _score_by_task(truth: Mapping[str, Any], pred: Mapping[str, Any], track: str) -> Mapping[str, Any]:
@@ -497,7 +617,7 @@ def _score(loaded: _Loaded, score_board: ScoreBoard) -> BoardRecord:
     values: dict[str, float] = {}
     validity: dict[str, Any] = {}
     with _naming(board.name):
-        for track, (truth, pred) in loaded.arrays.items():
+        for track, truth, pred in loaded.tracks():
             scores = score_board(truth, pred, track)
             expected = NF_METRICS if track == "NF" else SP_METRICS
             for name in expected:

@@ -11,6 +11,8 @@ are those of this package's own simple layouts, and a TOML file says what differ
     frequency = "field_frequency_hz?"   # a trailing ? : may be absent; "" : is absent
     frequency_unit = "Hz"
     where = "field_where?"              # bool, same axes without C and R
+    position = "position?"              # [P, 3] coordinates of the probes; pictures alone look at it
+    position_unit = "m"                 # m, cm, mm, um, in or mil
 
     [sparams]
     file = "sparams.h5"
@@ -36,9 +38,10 @@ from typing import Any
 from emma_jax.errors import FileFormatError
 from emma_jax.io.sources import read_bytes
 
-__all__ = ["FREQUENCY_UNITS", "FieldKeys", "KeyMap", "SParameterKeys", "load_key_map"]
+__all__ = ["FREQUENCY_UNITS", "LENGTH_UNITS", "FieldKeys", "KeyMap", "SParameterKeys", "load_key_map"]
 
 FREQUENCY_UNITS = {"hz": 1.0, "khz": 1e3, "mhz": 1e6, "ghz": 1e9}
+LENGTH_UNITS = {"m": 1.0, "cm": 1e-2, "mm": 1e-3, "um": 1e-6, "in": 25.4e-3, "mil": 25.4e-6}
 _MAX_BYTES = 1 << 20
 
 
@@ -53,6 +56,8 @@ class FieldKeys:
     frequency: str = "field_frequency_hz?"
     frequency_unit: str = "Hz"
     where: str = "field_where?"
+    position: str = "position?"
+    position_unit: str = "m"
 
 
 @dataclass(frozen=True)
@@ -153,5 +158,7 @@ def _check(keys: FieldKeys | SParameterKeys, place: str) -> None:
             )
     if keys.frequency_unit.lower() not in FREQUENCY_UNITS:
         raise FileFormatError(f"unknown frequency_unit {keys.frequency_unit!r}", argument=place)
+    if isinstance(keys, FieldKeys) and keys.position_unit not in LENGTH_UNITS:
+        raise FileFormatError(f"unknown position_unit {keys.position_unit!r}", argument=place)
     if keys.file in ("", ".", "..") or any(c in keys.file for c in "/\\\0"):
         raise FileFormatError(f"file {keys.file!r} is not a plain file name", argument=place)

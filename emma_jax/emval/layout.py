@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from emma_jax.emval.keymap import FREQUENCY_UNITS, FieldKeys, KeyMap, SParameterKeys
+from emma_jax.emval.keymap import FREQUENCY_UNITS, LENGTH_UNITS, FieldKeys, KeyMap, SParameterKeys
 from emma_jax.emval.sparams import reference_impedance
 from emma_jax.errors import FileFormatError, ShapeError
 from emma_jax.io.arrays import aligned_empty, npz_loaders
@@ -45,6 +45,7 @@ __all__ = [
     "find_boards",
     "is_touchstone",
     "read_fields",
+    "read_positions",
     "read_sparams",
     "sha256",
 ]
@@ -304,6 +305,36 @@ def read_fields(path: Path, keys: FieldKeys, *, max_bytes: int = MAX_BYTES) -> F
         if field_.shape[3] != 3:
             raise FileFormatError(f"{what} has {field_.shape[3]} components, not 3", argument=str(path))
     return Fields(e, h, frequency, where)
+
+
+def read_positions(
+    path: Path, keys: FieldKeys, probes: int, *, max_bytes: int = MAX_BYTES
+) -> NDArray[np.float64] | None:
+    """Where the probes of one board are. No metric needs it, so scoring does not read it.
+
+    Args:
+      path: a .npz or HDF5 file.
+      keys: its names.
+      probes: P.
+      max_bytes: limit on the decompressed bytes.
+
+    Returns:
+      [P, 3] meters, None where the file does not say.
+
+    Raises:
+      FileFormatError: a dataset that is not [P, 3] finite numbers, or one the key map insists on that is not there.
+      OSError: the path cannot be opened.
+    """
+    with _open(path, max_bytes) as source:
+        array = source.optional(keys.position, "position")
+    if array is None:
+        return None
+    if array.dtype.kind not in "iuf" or array.shape != (probes, 3) or not np.isfinite(array).all():
+        raise FileFormatError(
+            f"{keys.position.removesuffix('?')!r} is {array.dtype}{list(array.shape)}, not [{probes}, 3] coordinates",
+            argument=str(path),
+        )
+    return array.astype(np.float64) * LENGTH_UNITS[keys.position_unit]
 
 
 def read_sparams(path: Path, keys: SParameterKeys, *, max_bytes: int = MAX_BYTES) -> SParameters:

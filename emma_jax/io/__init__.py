@@ -11,12 +11,14 @@ _LAZY = {
     "atomic_write": "write",
     "dumps_strict": "strict",
     "loads_strict": "strict",
+    "open_hdf5": "hdf5",
     "read_arrays": "read",
     "read_hdf5": "hdf5",
     "read_labels": "read",
     "read_predictions": "read",
     "read_touchstone": "touchstone",
     "write_npz": "write",
+    "write_touchstone": "touchstone",
 }
 
 __all__ = sorted(_LAZY)
@@ -35,6 +37,7 @@ def __dir__() -> list[str]:
 
 
 if TYPE_CHECKING:
+    from emma_jax.io.hdf5 import open_hdf5 as open_hdf5
     from emma_jax.io.hdf5 import read_hdf5 as read_hdf5
     from emma_jax.io.read import Labels as Labels
     from emma_jax.io.read import Predictions as Predictions
@@ -44,5 +47,6 @@ if TYPE_CHECKING:
     from emma_jax.io.strict import dumps_strict as dumps_strict
     from emma_jax.io.strict import loads_strict as loads_strict
     from emma_jax.io.touchstone import read_touchstone as read_touchstone
+    from emma_jax.io.touchstone import write_touchstone as write_touchstone
     from emma_jax.io.write import atomic_write as atomic_write
     from emma_jax.io.write import write_npz as write_npz
