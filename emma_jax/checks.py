@@ -111,6 +111,8 @@ def host_labels(labels: Any, argument: str = "labels", task: str | None = None) 
         small = labels.astype(np.int32)
         same = small == labels
         return small if same.all() else np.where(same, small, np.int32(-1))
+    if not isinstance(labels, np.ndarray) and labels.dtype.itemsize > 4:  # x64 is on
+        return jnp.where((labels >= 0) & (labels < 1 << 31), labels, -1).astype(jnp.int32)
     return labels
 
 

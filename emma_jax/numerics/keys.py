@@ -93,11 +93,11 @@ def key_value(keys: Any, dtype: Any) -> Any:
     """The score behind a key: the inverse of `order_key` for float32 or float64 (and integers) of ``dtype``."""
     xp: Any = np if isinstance(keys, (np.ndarray, np.generic)) else jnp
     dtype = np.dtype(dtype)
-    if jnp.issubdtype(dtype, jnp.unsignedinteger) or dtype == np.bool_:
+    if jnp.issubdtype(dtype, jnp.unsignedinteger) and dtype.itemsize >= 4:
         return keys
     u = keys.dtype.type
     sign = u(1 << (8 * keys.dtype.itemsize - 1))
-    if jnp.issubdtype(dtype, jnp.integer):
+    if jnp.issubdtype(dtype, jnp.integer) or dtype == np.bool_:
         return _bits(keys ^ sign, xp.int64 if keys.dtype.itemsize == 8 else xp.int32)
     bits = xp.where((keys & sign) != u(0), keys & u(sign - 1), (sign - keys) | sign)
     return _bits(bits, xp.float64 if keys.dtype.itemsize == 8 else xp.float32)
