@@ -23,6 +23,7 @@ __all__ = [
     "from_int",
     "multiply",
     "normalize",
+    "shift_left",
     "strict",
     "subtract",
     "sum_many",
@@ -91,6 +92,20 @@ def subtract(a: Any, b: Any) -> Any:
     return xp.stack([*out, a[..., -1] - b[..., -1] - borrow], axis=-1)
 
 
+def shift_left(limbs: Any, bits: int, num_limbs: int) -> Any:
+    """``limbs * 2**bits`` as ``num_limbs`` limbs, for a normalized number (its last limb may fill 32 bits)."""
+    xp: Any = np if isinstance(limbs, np.ndarray) else jnp
+    whole, part = divmod(bits, 16)
+    zero = xp.zeros_like(limbs[..., 0])
+    digits = [zero for _ in range(num_limbs + 2)]
+    for i, limb in enumerate(strict(limbs)[..., k] for k in range(limbs.shape[-1] + 1)):
+        moved = limb << np.uint32(part)
+        if i + whole < num_limbs:
+            digits[i + whole] = digits[i + whole] + (moved & _LOW)
+            digits[i + whole + 1] = digits[i + whole + 1] + (moved >> _BITS)
+    return normalize(xp.stack(digits[:num_limbs], axis=-1))
+
+
 def multiply(a: Any, b: Any) -> Any:
     """Product of two numbers with all limbs below 2^16: ``[..., La]`` by ``[..., Lb]`` gives ``[..., La + Lb]``."""
     xp: Any = np if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else jnp
@@ -114,11 +129,11 @@ def compare_ge(a: Any, b: Any) -> Any:
 
 
 def strict(limbs: Any) -> Any:
-    """A count ``[..., 2]`` (48 bits, last limb 32 bits wide) as three limbs all below 2^16, as `multiply` wants
+    """A normalized number with its last limb, 32 bits wide, cut in two: all limbs below 2^16, as `multiply` wants
     them."""
     xp: Any = np if isinstance(limbs, np.ndarray) else jnp
-    high = limbs[..., 1]
-    return xp.stack([limbs[..., 0], high & _LOW, high >> _BITS], axis=-1)
+    high = limbs[..., -1:]
+    return xp.concatenate([limbs[..., :-1], high & _LOW, high >> _BITS], axis=-1)
 
 
 def widen(counts: Any) -> Any:
