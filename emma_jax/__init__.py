@@ -39,7 +39,7 @@ _LAZY = {
     "load_release": "release",
     "register_task": "tasks",
 }
-_SUBMODULES = ("emval", "io", "metrics")
+_SUBMODULES = ("emval", "io", "metrics", "training")
 
 __all__ = ["__version__", *sorted(_LAZY), *_SUBMODULES]
 
@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from emma_jax import emval as emval
     from emma_jax import io as io
     from emma_jax import metrics as metrics
+    from emma_jax import training as training
     from emma_jax.aggregate import Aggregator as Aggregator
     from emma_jax.aggregate import OODAvg as OODAvg
     from emma_jax.aggregate import SimToRealGap as SimToRealGap
