@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 import subprocess
 import sys
 import zlib
@@ -15,31 +14,15 @@ from text_corpus import rf_corpus
 
 from emma_jax.errors import EmptyEvaluationError, EvaluationError, FileFormatError, ShapeError
 from emma_jax.text import synonyms
-from emma_jax.text.build_synonyms import main
+from emma_jax.text.build_synonyms import DEBIAN as WORDNET
+from emma_jax.text.build_synonyms import main, nltk_data_folder
 from emma_jax.text.meteor import meteor_scores
 from emma_jax.text.synonyms import SYNONYM_TABLE_DIGEST, SynonymReader, SynonymTable, load_synonyms
 from emma_jax.text.tokenizers import get_tokenizer, tokenize
 
-WORDNET = Path("/usr/share/wordnet")
 needs_wordnet = pytest.mark.skipif(
     not (WORDNET / "data.noun").exists(), reason="needs WordNet 3.0's files: Debian's package wordnet-base"
 )
-
-# nltk's reader also opens lexnames(5WN), which Debian leaves out; its content is in the manual page.
-_LEXNAMES = {
-    "adj": ("all", "pert"),
-    "adv": ("all",),
-    "noun": (
-        *("Tops", "act", "animal", "artifact", "attribute", "body", "cognition", "communication", "event", "feeling"),
-        *("food", "group", "location", "motive", "object", "person", "phenomenon", "plant", "possession", "process"),
-        *("quantity", "relation", "shape", "state", "substance", "time"),
-    ),
-    "verb": (
-        *("body", "change", "cognition", "communication", "competition", "consumption", "contact", "creation"),
-        *("emotion", "motion", "perception", "possession", "social", "stative", "weather"),
-    ),
-    "adj ": ("ppl",),
-}
 
 
 @pytest.fixture(scope="module")
@@ -49,16 +32,7 @@ def wordnet(tmp_path_factory):
     from nltk.corpus.reader.wordnet import WordNetCorpusReader
 
     folder = tmp_path_factory.mktemp("nltk_data")
-    corpus = folder / "corpora" / "wordnet"
-    corpus.mkdir(parents=True)
-    for source in WORDNET.iterdir():
-        if source.is_file():
-            shutil.copy(source, corpus)
-    number = {"noun": 1, "verb": 2, "adj": 3, "adv": 4}
-    names = [(part.strip(), name) for part, group in _LEXNAMES.items() for name in group]
-    lines = (f"{i:02d}\t{part}.{name}\t{number[part]}\n" for i, (part, name) in enumerate(names))
-    (corpus / "lexnames").write_text("".join(lines))
-    (corpus / "index.sense").write_text("")  # only asked for by the multilingual functions
+    corpus = nltk_data_folder(WORDNET, folder)
     nltk.data.path.insert(0, str(folder))
     try:
         with pytest.warns(UserWarning, match="multilingual"):

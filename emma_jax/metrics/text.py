@@ -69,7 +69,7 @@ def read_text(
         return preds, labels
     preds, labels = _concrete(preds), _concrete(labels)
     n = num_samples(preds, labels, task)
-    if checks.is_traced(preds, labels):
+    if _is_traced_text(preds, labels):
         return {"ids": preds.ids, "lengths": preds.lengths}, {"ids": labels.ids, "lengths": labels.lengths}
     traced_weights = checks.is_traced(where, weights)
     times = np.ones(n, np.int64) if traced_weights else _multiplicities(where, weights, n, task)
@@ -91,6 +91,11 @@ def read_text(
             numbers[m.name] = m._read(corpus, task)
         counts = corpus.counts.astype(np.int32)
     return numbers, {_NUM_REFERENCES: counts}
+
+
+def _is_traced_text(preds: Any, labels: Any) -> bool:
+    """Whether ids are traced; strings never are, and there may be too many of them to look at each."""
+    return any(isinstance(x, (TokenBatch, dict)) and checks.is_traced(x) for x in (preds, labels))
 
 
 def _concrete(x: Any) -> Any:
@@ -179,7 +184,7 @@ class TextMetric(Metric):
 
         All of them where none can, so that the reason is raised.
         """
-        traced_text, traced_weights = checks.is_traced(preds, labels), checks.is_traced(where, weights)
+        traced_text, traced_weights = _is_traced_text(preds, labels), checks.is_traced(where, weights)
         kept = []
         for m in metrics:
             if isinstance(preds, dict) and "ids" not in preds:

@@ -23,11 +23,14 @@ Content, UTF-8 lines:
 from __future__ import annotations
 
 import hashlib
+import shutil
 import sys
 import zlib
 from pathlib import Path
 
-__all__ = ["build_table", "main"]
+__all__ = ["DEBIAN", "build_table", "main", "nltk_data_folder"]
+
+DEBIAN = Path("/usr/share/wordnet")
 
 HEADER = "emma-jax synonym table 1, WordNet 3.0"
 PARTS = ("noun", "verb", "adj", "adv")
@@ -64,6 +67,41 @@ def build_table(wordnet: Path) -> bytes:
         exceptions = {form[0]: form for form in forms}
         parts += [" ".join(lemmas), " ".join(numbers), " ".join(map(",".join, exceptions.values()))]
     return "\n".join([HEADER, *synsets, "", *parts, ""]).encode("ascii")
+
+
+# lexnames(5WN), which Debian leaves out and nltk's reader opens: lexicographer files in their order.
+_LEXNAMES = (
+    *("adj.all", "adj.pert", "adv.all"),
+    *(f"noun.{name}" for name in ("Tops", "act", "animal", "artifact", "attribute", "body", "cognition")),
+    *(f"noun.{name}" for name in ("communication", "event", "feeling", "food", "group", "location", "motive")),
+    *(f"noun.{name}" for name in ("object", "person", "phenomenon", "plant", "possession", "process", "quantity")),
+    *(f"noun.{name}" for name in ("relation", "shape", "state", "substance", "time")),
+    *(f"verb.{name}" for name in ("body", "change", "cognition", "communication", "competition", "consumption")),
+    *(f"verb.{name}" for name in ("contact", "creation", "emotion", "motion", "perception", "possession")),
+    *("verb.social", "verb.stative", "verb.weather", "adj.ppl"),
+)
+
+
+def nltk_data_folder(wordnet: Path, folder: Path) -> Path:
+    """Makes an nltk data folder of the WordNet files, so that the table can be compared with nltk's own reader.
+
+    Args:
+      wordnet: directory of the database files.
+      folder: what is to be put on ``nltk.data.path``; made if it is not there.
+
+    Returns:
+      The corpus directory in it, ``corpora/wordnet``.
+    """
+    corpus = folder / "corpora" / "wordnet"
+    corpus.mkdir(parents=True)
+    for source in wordnet.iterdir():
+        if source.is_file():
+            shutil.copy(source, corpus)
+    number = {part: i for i, part in enumerate(PARTS, 1)}
+    lines = (f"{i:02d}\t{name}\t{number[name.partition('.')[0]]}\n" for i, name in enumerate(_LEXNAMES))
+    (corpus / "lexnames").write_text("".join(lines))
+    (corpus / "index.sense").write_text("")  # only asked for by nltk's multilingual functions
+    return corpus
 
 
 def main(arguments: list[str]) -> int:

@@ -189,33 +189,43 @@ def count_documents(
         at = at[_order_starts(rows.lengths, n + 1)[at]]
         prefix = numbers[n - 1, at] if n else np.zeros(len(at), np.int64)
         key = _keys(prefix, tokens[at + n])
-        order = _stable_argsort(key)
-        key, where = key[order], document[at[order]]
-        new_key = np.concatenate([[True], key[1:] != key[:-1]]) if len(key) else np.zeros(0, bool)
-        number = np.cumsum(new_key) - 1
+        order, is_new = _stable_runs(key)
+        place = at[order]
+        number = np.cumsum(is_new)
+        number -= 1
         # Positions come in the order of the text, so within an n-gram the documents ascend: count where they change.
-        new_document = new_key | np.concatenate([[True], where[1:] != where[:-1]])[: len(key)]
+        where = document[place]
+        changes = is_new.copy()
+        changes[1:] |= where[1:] != where[:-1]
         # Sums of integers in float64: exact below 2^53.
-        total = np.bincount(number[new_document], weights[where[new_document]], minlength=int(new_key.sum()))
-        numbers[n, at[order]] = number
-        keys.append(key[new_key])
+        total = np.bincount(number[changes], weights[where[changes]], minlength=int(number[-1]) + 1 if len(key) else 0)
+        numbers[n, place] = number
+        keys.append(key[order[is_new]])
         counts.append(total.astype(np.int64))
     return tuple(keys), tuple(counts), numbers
 
 
-def _stable_argsort(key: np.ndarray) -> np.ndarray:
-    """``np.argsort(key, kind="stable")``, by one sort of (rank of key, position) packed into 64 bits where that fits.
+def _stable_runs(key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """``np.argsort(key, kind="stable")`` of (high, low) halves, and where a new key begins in that order.
 
-    NumPy sorts uint64 several times faster than it argsorts them.
+    Key and position are packed into 64 bits where that fits: NumPy sorts uint64 several times faster than it argsorts.
     """
     bits = max(len(key) - 1, 1).bit_length()
-    high, low = key >> np.uint64(32), key & np.uint64(0xFFFFFFFF)
+    low = key & np.uint64(0xFFFFFFFF)
     low_bits = int(low.max(initial=0)).bit_length()
-    if int(high.max(initial=0)).bit_length() + low_bits + bits > 64:
-        return np.argsort(key, kind="stable")
-    packed = (((high << np.uint64(low_bits)) | low) << np.uint64(bits)) | np.arange(len(key), dtype=np.uint64)
-    packed.sort()
-    return (packed & np.uint64((1 << bits) - 1)).astype(np.int64)
+    if int(key.max(initial=0) >> np.uint64(32)).bit_length() + low_bits + bits > 64:
+        order = np.argsort(key, kind="stable")
+        ranked = key[order]
+    else:
+        ranked = (key >> np.uint64(32)) << np.uint64(low_bits + bits)
+        ranked |= low << np.uint64(bits)
+        ranked |= np.arange(len(key), dtype=np.uint64)
+        ranked.sort()
+        order = (ranked & np.uint64((1 << bits) - 1)).astype(np.int64)
+        ranked >>= np.uint64(bits)
+    is_new = np.ones(len(key), bool)
+    is_new[1:] = ranked[1:] != ranked[:-1]
+    return order, is_new
 
 
 def lookup(keys: Sequence[np.ndarray], rows: TokenRows) -> np.ndarray:
