@@ -33,7 +33,17 @@ from emma_jax.release import REAL, Release, build_release
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["ENTRIES", "SCENES", "Entry", "draw", "leave_out", "run_demo", "training_draws"]
+__all__ = [
+    "ENTRIES",
+    "SCENES",
+    "Entry",
+    "check_seed",
+    "draw",
+    "fresh_folder",
+    "leave_out",
+    "run_demo",
+    "training_draws",
+]
 
 SCENES: dict[str, Scene] = {
     scene.task: scene for scene in (aoa.SCENE, los.SCENE, drone.SCENE, fingerprint.SCENE, modulation.SCENE)
@@ -106,13 +116,14 @@ def draw(scene: Scene, environment: str, seed: int, *, training: bool = False) -
         raise EvaluationError(
             f"{environment!r} is not one of {', '.join(environments)}", task=scene.task, argument="environment"
         )
-    _check_seed(seed)
+    check_seed(seed)
     stream = zlib.crc32(f"{scene.task}/{environment}/{'training' if training else 'scored'}".encode())
     rng = np.random.default_rng([seed, stream])
     return scene.simulate(rng, environments[environment], NUM_TRAINING if training else NUM_SAMPLES)
 
 
-def _check_seed(seed: int) -> None:
+def check_seed(seed: int) -> None:
+    """Raises EvaluationError for a negative seed."""
     if seed < 0:
         raise EvaluationError(f"has to be an integer from 0 on, not {seed}", argument="seed")
 
@@ -167,7 +178,7 @@ def _write_description(folder: Path, entry: Entry) -> None:
     (folder / "submission.toml").write_text(text, encoding="utf-8")
 
 
-def _fresh_folder(out_dir: Path | None) -> Path:
+def fresh_folder(out_dir: Path | None) -> Path:
     """A new temporary folder, or the one asked for, which has to be new or empty: the demo overwrites nothing."""
     if out_dir is None:
         return Path(tempfile.mkdtemp(prefix="emma-demo-"))
@@ -204,9 +215,9 @@ def run_demo(out_dir: Path | None = None, seed: int = 0, console: Console | None
     from emma_jax.report import build_leaderboard, to_table
     from emma_jax.submissions import score_submission, write_result
 
-    _check_seed(seed)
+    check_seed(seed)
     console = console or Console()
-    root = _fresh_folder(out_dir)
+    root = fresh_folder(out_dir)
     results = []
     columns = (TextColumn("{task.description:32}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True) as progress:

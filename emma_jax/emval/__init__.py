@@ -15,6 +15,7 @@ _LAZY = {
     "load_board": "boards",
     "load_files": "boards",
     "load_key_map": "keymap",
+    "load_result": "boards",
     "mean_over_boards": "boards",
     "renormalize": "sparams",
     "score_boards": "boards",
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from emma_jax.emval.boards import BoardScores as BoardScores
     from emma_jax.emval.boards import load_board as load_board
     from emma_jax.emval.boards import load_files as load_files
+    from emma_jax.emval.boards import load_result as load_result
     from emma_jax.emval.boards import mean_over_boards as mean_over_boards
     from emma_jax.emval.boards import score_boards as score_boards
     from emma_jax.emval.boards import score_files as score_files

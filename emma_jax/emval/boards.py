@@ -44,8 +44,8 @@ from emma_jax.emval.layout import (
 )
 from emma_jax.emval.sparams import align, check_sparams, renormalize
 from emma_jax.errors import EmptyEvaluationError, EvaluationError, FileFormatError, SubmissionError
-from emma_jax.io.sources import MAX_BYTES
-from emma_jax.io.strict import dumps_strict
+from emma_jax.io.sources import MAX_BYTES, open_source
+from emma_jax.io.strict import dumps_strict, loads_strict
 from emma_jax.io.touchstone import read_touchstone
 from emma_jax.io.write import atomic_write
 
@@ -58,6 +58,7 @@ __all__ = [
     "ScoreBoard",
     "load_board",
     "load_files",
+    "load_result",
     "mean_over_boards",
     "score_boards",
     "score_files",
@@ -65,6 +66,7 @@ __all__ = [
 
 PROTOCOL_VERSION = "1.0.0"
 RESULT_FORMAT = "emval-result/1"
+FILE_FORMAT = "emval-file/1"
 JOURNAL_FORMAT = "emval-journal/1"
 
 NF_METRICS = ("rel_l2_E", "rel_l2_H", "local_q50_E", "local_q50_H", "local_cos_q50_E", "local_cos_q50_H")
@@ -73,6 +75,7 @@ _AVERAGES = {"rel_l2_avg": ("rel_l2_E", "rel_l2_H"), "local_q50_avg": ("local_q5
 _TRACKS = {"NF": ("NF",), "SP": ("SP",), "both": ("NF", "SP")}
 _DOMAINS = {"id": ("public", "private_standard"), "ood": ("private_challenge",)}
 _JOURNAL_SUFFIX = ".journal"
+_MAX_RESULT = 1 << 28
 
 ScoreBoard = Callable[[Mapping[str, Any], Mapping[str, Any], str], Mapping[str, Any]]
 """``score_board(truth, pred, track)`` gives the values of one board by metric name.
@@ -114,6 +117,11 @@ class BoardRecord:
     def name(self) -> str:
         """Group and id."""
         return f"{self.group}/{self.id}" if self.group else self.id
+
+    def to_document(self) -> dict[str, Any]:
+        """Strict JSON content of a comparison of two files, with versions."""
+        versions = {"format": FILE_FORMAT, "protocol_version": PROTOCOL_VERSION, "version": __version__}
+        return versions | self.to_dict()
 
     def to_dict(self) -> dict[str, Any]:
         """Strict JSON content."""
@@ -409,6 +417,27 @@ def load_board(
     found = {keys[0]: truth[keys[0]]}
     _missing(found, pred, _TRACKS[protocol], False)
     return _pair(_read(_Job(found[keys[0]], pred[keys[0]]), _TRACKS[protocol], maps, False, max_bytes), maps, max_bytes)
+
+
+def load_result(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The result of a data set that `score_boards` wrote.
+
+    Args:
+      path: a JSON file.
+
+    Returns:
+      The document, as `BoardScores.to_dict` makes it.
+
+    Raises:
+      FileFormatError: another kind of file.
+      OSError: the path cannot be opened.
+    """
+    name = os.fspath(path)
+    with open_source(path, name, _MAX_RESULT) as (stream, _):
+        content = loads_strict(stream.read(), name)
+    if not isinstance(content, dict) or content.get("format") != RESULT_FORMAT:
+        raise FileFormatError(f"is not the result of a data set ({RESULT_FORMAT})", argument=name)
+    return content
 
 
 def _require_protocol(protocol: str) -> None:
@@ -713,7 +742,7 @@ def _journal(output: str | os.PathLike[str] | None, identity: Mapping[str, Any],
         if whole and whole[0] != head:
             raise FileFormatError(
                 "is the journal of a run with other folders, settings or version; continue that run, or start anew "
-                "with resume=False",
+                "(resume=False, on the command line --restart)",
                 argument=str(path),
             )
         records: dict[tuple[str, str], dict[str, Any]] = {}

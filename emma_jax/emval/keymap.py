@@ -36,7 +36,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emma_jax.errors import FileFormatError
-from emma_jax.io.sources import read_bytes
+from emma_jax.io.sources import open_source
 
 __all__ = ["FREQUENCY_UNITS", "LENGTH_UNITS", "FieldKeys", "KeyMap", "SParameterKeys", "load_key_map"]
 
@@ -108,7 +108,8 @@ def load_key_map(path: str | os.PathLike[str]) -> KeyMap:
     """
     name = os.fspath(path)
     try:
-        content = tomllib.loads(read_bytes(name, max_bytes=_MAX_BYTES).decode())
+        with open_source(path, name, _MAX_BYTES) as (stream, _):
+            content = tomllib.loads(stream.read().decode())
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileFormatError(f"not a TOML file: {error}", argument=name) from None
     tables = {"near_field": FieldKeys, "sparams": SParameterKeys}
