@@ -26,6 +26,7 @@ def evaluate(
     *,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
     **params: Any,
 ) -> Scores:
     """Scores predictions on a task.
@@ -43,6 +44,7 @@ def evaluate(
       where: bool, broadcast to the sample axes; False means that the sample is not there, whatever it holds, NaN
       included.
       weights: non-negative integers (multiplicities), broadcast to the sample axes.
+      lengths: int [N], for tasks over signals: how many leading time steps of each are there.
       **params: parameters of the task to change, for example ``k=5``.
 
     Returns:
@@ -54,6 +56,7 @@ def evaluate(
         and parameters raise in every mode.
     """
     task = get_task(task, **params)
+    labels = base.with_lengths(task.metrics, labels, lengths, task.id)
     return base.score(task.metrics, preds, labels, where, weights, task.id)
 
 
@@ -66,12 +69,13 @@ def evaluate_groups(
     num_groups: int | None = None,
     where: ArrayLike | None = None,
     weights: ArrayLike | None = None,
+    lengths: ArrayLike | None = None,
     **params: Any,
 ) -> Scores:
     """Scores every group of samples (environment, unit, SNR bin) on its own.
 
     Args:
-      task, preds, labels, where, weights, **params: as for `evaluate`.
+      task, preds, labels, where, weights, lengths, **params: as for `evaluate`.
       groups: int [N], the group of each sample along the first axis, in 0..num_groups-1.
       num_groups: G; needed under trace, else the largest group + 1.
 
@@ -84,19 +88,21 @@ def evaluate_groups(
       EvaluationError: as for `evaluate`; LabelError for a group outside 0..G-1 (under trace every value is NaN).
     """
     task = get_task(task, **params)
+    labels = base.with_lengths(task.metrics, labels, lengths, task.id)
     if checks.is_traced(preds, labels, groups, where, weights):
         return _traced_groups(task, preds, labels, groups, num_groups, where, weights)
-    groups = checks.host_labels(checks.host_array(groups, "groups", task.id), "groups", task.id)
-    groups = np.asarray(groups)
-    given = (preds, labels)
-    preds, labels, metrics, mask, weights = base.prepare(task.metrics, preds, labels, where, weights, task.id)
+    given_groups = checks.host_array(groups, "groups", task.id)
+    groups = np.asarray(checks.host_labels(given_groups, "groups", task.id))
+    metrics = task.headline._applicable(task.metrics, preds, labels, where, weights)
+    given = preds, labels = task.headline._ingest(metrics, preds, labels, where, weights, task.id)
+    preds, labels, metrics, mask, weights = base.prepare(metrics, preds, labels, where, weights, task.id)
     n = jax.tree_util.tree_leaves(labels)[0].shape[0]
     _check_groups(task, groups, n)
     if n == 0:
         raise EmptyEvaluationError("no sample to score", task=task.id, argument="preds")
     rows = None if mask is None else np.asarray(mask).reshape(n, -1).any(axis=1)
     count = int(groups.max(initial=0)) + 1 if num_groups is None else int(num_groups)
-    checks.raise_label(task.id, "groups", groups, rows, count)
+    checks.raise_label(task.id, "groups", given_groups, rows, count)
     order = np.argsort(np.where((groups >= 0) & (groups < count), groups, count), kind="stable")
     ends = np.searchsorted(groups[order], np.arange(count + 1)) if rows is None else None
     parts = []
@@ -109,7 +115,7 @@ def evaluate_groups(
     if any(t["n"].sum() for t in total.values()):
         for m in metrics:
             if total[m.name]["n_nonfinite"].sum() or total[m.name]["n_invalid_label"].sum():
-                m._explain(*(checks.host_array(x, "preds", task.id) for x in given), mask, task.id)
+                m._explain(*(base._convert(x, "preds", task.id) for x in given), mask, task.id)
     else:
         raise EmptyEvaluationError("no sample to score", task=task.id, argument="where")
     stacked = jax.tree_util.tree_map(lambda *x: np.stack(x), *parts)

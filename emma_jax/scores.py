@@ -168,7 +168,7 @@ class Scores(Mapping[str, Any]):
         metrics: dict[str, Any] = {}
         for name, value in self._values.items():
             entry: dict[str, Any] = {"value": _jsonable(value)}
-            if entry["value"] is None:
+            if np.any(np.isnan(value)):
                 entry["reason"] = "undefined for these labels and predictions"
             if name in info:
                 entry |= {"direction": info[name].direction, "unit": info[name].unit}

@@ -83,9 +83,11 @@ class Task:
         *,
         where: ArrayLike | None = None,
         weights: ArrayLike | None = None,
+        lengths: ArrayLike | None = None,
     ) -> dict[str, State]:
         """The state with one more batch. Shapes and dtypes raise; values are counted and raise (or give NaN) in
         `compute`."""
+        labels = base.with_lengths(self.metrics, labels, lengths, self.id)
         return base.update_states(self.metrics, state, preds, labels, where, weights, self.id)
 
     def merge(self, a: dict[str, State], b: dict[str, State]) -> dict[str, State]:
@@ -161,7 +163,21 @@ for _task in (
     Task("E-ID-FP", (m.Top1Accuracy(), m.EER()), "[N, C] scores", "[N] int", in_ood_avg=True),
     Task("E-ID-AMC", (m.PlainAccuracy(),), _SCORES, "[N] int"),
     Task("E-CH-BEAM", (m.TopKAccuracy(k=3),), "[N, B] scores, or [N, K] ranked beams", "[N] int"),
+    Task("E-CH-CSI", (m.NMSE(),), "[N, ...] complex or real", "[N, ...] of the same kind"),
     Task("E-SC-SENSE", (m.AUC(input="binary"),), "[N] scores", "[N] int, 0 or 1"),
     Task("E-SC-ANOM", (m.AUROC(),), "[N] scores", "[N] int, 0 or 1"),
+    Task(
+        "E-S2T-CAP",
+        (m.Bleu(), m.Meteor(), m.CIDER()),
+        "[N] str, or TokenBatch [N, L]",
+        "[N] lists of str, or TokenBatch [N, R, L]",
+    ),
+    Task(
+        "E-S2T-QA",
+        (m.ExactMatch(), m.F1()),
+        "[N] str, or TokenBatch [N, L]",
+        "[N] gold answers, each a str or a list; or TokenBatch [N, R, L]",
+    ),
+    Task("E-SC-SEP", (m.SISDR(),), "[N, T] or [N, K, T]", "the same; lengths [N]", "[N] or [N, K]"),
 ):
     register_task(_task)

@@ -24,6 +24,7 @@ from jax.typing import ArrayLike
 from emma_jax import checks
 from emma_jax.errors import EmptyEvaluationError, EvaluationError, LabelError, NonFiniteError, ShapeError
 from emma_jax.numerics import limbs
+from emma_jax.numerics.planes import SignalBatch
 from emma_jax.scores import MetricInfo, Scores, Validity
 
 __all__ = ["Metric", "State"]
@@ -50,6 +51,7 @@ class Metric(ABC):
     unit: ClassVar[str]
     bounds: ClassVar[tuple[float, float]]
     structured: ClassVar[bool] = True
+    _takes_lengths: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -100,6 +102,20 @@ class Metric(ABC):
         """How many leading axes a host call may flatten into one before it cuts arrays into chunks."""
         del preds, labels
         return 1
+
+    def _ingest(
+        self, metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weights: Any, task: str
+    ) -> tuple[Any, Any]:
+        """Inputs that are no arrays (text) as arrays, for all metrics of a task; doing it twice changes nothing."""
+        del metrics, where, weights, task
+        return preds, labels
+
+    def _applicable(
+        self, metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any
+    ) -> tuple[Metric, ...]:
+        """The metrics of a task that can score such inputs; the others are left out of the scores."""
+        del preds, labels, where, weights
+        return metrics
 
     def _summary(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         """What one-shot scoring finalises; a metric whose stream is approximate returns something exact instead."""
@@ -201,9 +217,21 @@ class Metric(ABC):
 # --- engine: several metrics of one task in one kernel ----------------------------------------------------------
 
 
+def _usual_promotion(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Runs ``fn`` under JAX's default promotion rules, also where the caller's code has made them strict for itself."""
+
+    @functools.wraps(fn)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
+            return fn(*args, **kwargs)
+
+    return call
+
+
+@_usual_promotion
 def score(metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weights: Any, task: str) -> Scores:
     """Scores of one batch, on the host or under trace, by what the arguments are."""
-    metrics = tuple(metrics)
+    metrics = metrics[0]._applicable(tuple(metrics), preds, labels, where, weights)
     if checks.is_traced(preds, labels, where, weights):
         preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task)
         return _run(_traced_scores, tuple(metrics), task)(preds, labels, mask, weights)
@@ -216,11 +244,12 @@ def score(metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weight
     return scores
 
 
+@_usual_promotion
 def host_summaries(
     metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str
 ) -> tuple[tuple[Metric, ...], dict[str, Any], tuple[Any, Any, Any]]:
     """Resolved metrics, their exact summaries (NumPy), and the arrays as given, for messages: preds, labels, mask."""
-    given = (preds, labels)
+    given = preds, labels = metrics[0]._ingest(metrics, preds, labels, where, weights, task)
     preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task)
     preds, wide_preds = checks.narrow(preds)
     labels, wide_labels = checks.narrow(labels)
@@ -278,6 +307,7 @@ def _validity(m: Metric, state: Any, xp: Any) -> Validity:
 def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str) -> Any:
     """Static checks common to both modes; converts what is concrete."""
     traced = checks.is_traced(preds, labels, where, weights)
+    preds, labels = metrics[0]._ingest(metrics, preds, labels, where, weights, task)
     preds = _convert(preds, "preds", task)
     labels = _convert(labels, "labels", task)
     if traced:
@@ -298,6 +328,17 @@ def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, we
             preds = checks.host_labels(preds, "preds", task)
     mask = checks.sample_mask(mask, shape, task)
     return preds, labels, metrics, mask, checks.sample_weights(weights, shape, task)
+
+
+def with_lengths(metrics: Sequence[Metric], labels: Any, lengths: Any, task: str) -> Any:
+    """Labels that carry how much of each signal is there; an error for a metric that is not over signals."""
+    if lengths is None:
+        return labels
+    stranger = next((m.name for m in metrics if not m._takes_lengths), None)
+    if stranger or isinstance(labels, SignalBatch):
+        text = f"{stranger} is not over signals" if stranger else "are given twice, here and with the labels"
+        raise EvaluationError(text, task=task, argument="lengths")
+    return SignalBatch(labels, lengths)
 
 
 def _convert(x: Any, argument: str, task: str) -> Any:
@@ -447,6 +488,7 @@ def _rows(x: np.ndarray, start: int, rows: int, size: int) -> np.ndarray:
     return out
 
 
+@_usual_promotion
 def init_states(metrics: Sequence[Metric], axis_name: Any = None) -> dict[str, State]:
     """Empty states of several metrics."""
 
@@ -463,6 +505,7 @@ def init_states(metrics: Sequence[Metric], axis_name: Any = None) -> dict[str, S
     }
 
 
+@_usual_promotion
 def update_states(
     metrics: Sequence[Metric], state: Any, preds: Any, labels: Any, where: Any, weights: Any, task: str
 ) -> dict[str, State]:
@@ -495,16 +538,19 @@ def _check_shapes(state: Any, m: Metric, task: str) -> None:
         )
 
 
+@_usual_promotion
 def merge_states(metrics: Sequence[Metric], a: Any, b: Any) -> dict[str, State]:
     """States of two streams together."""
     return _run(_merged, tuple(metrics), "")(a, b)
 
 
+@_usual_promotion
 def all_reduce_states(metrics: Sequence[Metric], state: Any, axis_name: Any) -> dict[str, State]:
     """States summed over a mapped axis."""
     return {m.name: m._all_reduce(state[m.name], axis_name) for m in metrics}
 
 
+@_usual_promotion
 def compute_scores(metrics: Sequence[Metric], state: Any, task: str) -> Scores:
     """Scores of states: host values in float64 (raising), traced ones in float32."""
     metrics = tuple(metrics)

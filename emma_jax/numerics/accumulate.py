@@ -20,7 +20,20 @@ from jax import lax
 from emma_jax.numerics import limbs
 from emma_jax.numerics.floats import format_of
 
-__all__ = ["BINS", "LIMBS", "SHAPE", "in_range", "log2_ratio", "ratio", "sum_scaled", "total"]
+__all__ = [
+    "BINS",
+    "LIMBS",
+    "LOG_SHAPE",
+    "SHAPE",
+    "as_float",
+    "in_range",
+    "log2_ratio",
+    "log2_total",
+    "log2_words",
+    "ratio",
+    "sum_scaled",
+    "total",
+]
 
 BINS, LIMBS = 16, 11
 SHAPE = (BINS, LIMBS)
@@ -128,6 +141,12 @@ def total(sums: Any, xp: Any) -> tuple[Any, Any]:
 _LEAST_UNIT = -32 - _UNIT
 
 
+def as_float(sums: Any, xp: Any) -> Any:
+    """The sum in an accumulator as a plain float."""
+    value, exponent = total(sums, xp)
+    return xp.ldexp(value, xp.where(value > 0, exponent, xp.int32(0)))
+
+
 def log2_ratio(a: tuple[Any, Any], b: tuple[Any, Any], xp: Any) -> Any:
     """log2(a / b) of two totals: -inf for a zero, NaN for b zero."""
     dtype = a[0].dtype
@@ -144,3 +163,37 @@ def ratio(a: tuple[Any, Any], b: tuple[Any, Any], xp: Any) -> tuple[Any, Any]:
     defined = b[0] > 0
     quotient = a[0] / xp.where(defined, b[0], dtype.type(1))
     return xp.where(defined, quotient, dtype.type(np.nan)), a[1] - b[1]
+
+
+# --- means of logarithms ----------------------------------------------------------------------------------------
+#
+# log2 of a scaled float splits into an exponent, an integer, and log2 of a mantissa in [1, 2). The sum over samples is
+# kept in units of 2^-32, offset by 2^11 so that every term is positive: 5e-10 dB, whatever the order of the samples.
+
+LOG_SHAPE = (6,)
+_LOG_OFFSET = 1 << 11
+
+
+def log2_words(value: tuple[Any, Any], keep: Any) -> list[Any]:
+    """Words of ``log2(value) + 2^11`` in units of 2^-32 for positive scaled floats, zero where ``keep`` is False."""
+    x, exponent = value
+    form = format_of(x.dtype)
+    f = x.dtype.type
+    bits = lax.bitcast_convert_type(x, form.integer)
+    one = form.integer(form.bias << form.mantissa)
+    mantissa = lax.bitcast_convert_type((bits & form.integer((1 << form.mantissa) - 1)) | one, x.dtype)
+    digits = min(32, form.mantissa + 1)
+    fraction = jnp.minimum(jnp.round(jnp.log2(mantissa) * f(2.0**digits)), f(2.0**digits - 1))
+    low = fraction.astype(jnp.uint32) << np.uint32(32 - digits)
+    high = (_exponent(x) + exponent + _LOG_OFFSET).astype(jnp.uint32)
+    return [jnp.where(keep, w, np.uint32(0)) for w in (low, high)]
+
+
+def log2_total(sums: Any, count: Any, xp: Any) -> Any:
+    """The sum of logarithms in ``sums`` ``[..., 6]``, where ``count`` (limbs ``[..., 2]``) `log2_words` are added
+    up."""
+    offset = limbs.multiply(limbs.strict(count), limbs.from_int(_LOG_OFFSET << 32, 3))
+    positive = limbs.compare_ge(sums, offset)
+    more, less = xp.where(positive[..., None], sums, offset), xp.where(positive[..., None], offset, sums)
+    size = limbs.to_float(limbs.subtract(more, less), xp, -32)
+    return xp.where(positive, size, -size)

@@ -15,7 +15,7 @@ import numpy as np
 
 from emma_jax.errors import ShapeError
 
-__all__ = ["Planes", "as_float", "as_planes", "flat", "is_complex", "parts"]
+__all__ = ["Planes", "SignalBatch", "as_float", "as_planes", "flat", "is_complex", "parts"]
 
 
 @jax.tree_util.register_dataclass
@@ -123,3 +123,23 @@ def parts(x: Any) -> tuple[Any, Any]:
         values = as_float(x.values)
         return values[..., 0], values[..., 1]
     return as_float(x), None
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class SignalBatch:
+    """Signals of unequal length in one array: a pytree of the signals and of how much of each is there.
+
+    Attributes:
+      values: ``[N, T]`` or ``[N, K, T]`` (with an I/Q axis where the metric has one); entries beyond a length may hold
+        anything, NaN included.
+      lengths: ``[N]`` integers, the number of leading time steps that are there.
+    """
+
+    values: Any
+    lengths: Any
+
+    def __post_init__(self) -> None:
+        for name in ("values", "lengths"):
+            if isinstance(getattr(self, name), (list, tuple)):
+                object.__setattr__(self, name, np.asarray(getattr(self, name)))
