@@ -94,8 +94,8 @@ class MeanAngularError(Metric):
         def slow() -> State:
             finite = jnp.isfinite(p) & jnp.isfinite(t)
             turn = dtype.type(self.period)
-            rest = [lax.rem(jnp.where(finite, x, dtype.type(0)), jnp.full_like(x, turn)) for x in (p, t)]
-            total = sums(*rest, both(mask, finite), weights, self.period)["total"]
+            a, b = (lax.rem(jnp.where(finite, x, dtype.type(0)), jnp.full_like(x, turn)) for x in (p, t))
+            total = sums(a, b, both(mask, finite), weights, self.period)["total"]
             return tally(mask, weights, p.shape, n_nonfinite=~finite) | {"total": total}
 
         return lax.cond(jnp.any(odd != 0), slow, lambda: fast)

@@ -235,8 +235,8 @@ def score(metrics: Sequence[Metric], preds: Any, labels: Any, where: Any, weight
     if checks.is_traced(preds, labels, where, weights):
         preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task)
         return _run(_traced_scores, tuple(metrics), task)(preds, labels, mask, weights)
-    metrics, summaries, arrays = host_summaries(metrics, preds, labels, where, weights, task)
-    raise_on_bad(metrics, summaries, *arrays, task)
+    metrics, summaries, arrays = host_summaries(tuple(metrics), preds, labels, where, weights, task)
+    raise_on_bad(tuple(metrics), summaries, arrays[0], arrays[1], arrays[2], task)
     scores = host_scores(metrics, summaries, task)
     for m in metrics:
         if np.isnan(scores[m.name]):
