@@ -48,18 +48,24 @@ def test_the_train_step_never_recompiles_and_moves_nothing():
     x, y = (jax.device_put(v) for v in (rng.normal(size=(256, 72)).astype(np.float32), np.zeros(256, np.float32)))
     state = example["init"](example["init_network"](0, (72, 16, 2)))
     compiled = []
-    jax.monitoring.register_event_duration_secs_listener(
-        lambda event, duration, **_: compiled.append(event) if "backend_compile" in event else None
-    )
-    for i in range(6):
-        if i == 1:
-            assert compiled, "the count is not working"
-            compiled.clear()
-        with jax.transfer_guard("disallow" if i else "allow"):
-            old = state
-            state = example["step"](state, x, y)
-            assert all(leaf.is_deleted() for leaf in jax.tree.leaves(old))
-            state, _, _ = example["validate"](state, x, y)
+
+    def count(event, duration, **_):
+        if "backend_compile" in event:
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(count)
+    try:
+        for i in range(6):
+            if i == 1:
+                assert compiled, "the count is not working"
+                compiled.clear()
+            with jax.transfer_guard("disallow" if i else "allow"):
+                old = state
+                state = example["step"](state, x, y)
+                assert all(leaf.is_deleted() for leaf in jax.tree.leaves(old))
+                state, _, _ = example["validate"](state, x, y)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(count)
     assert not compiled
     assert int(state["best"].updates) == 6
 
