@@ -271,7 +271,7 @@ def evaluate(
     try:
         with _busy("scoring"):
             rows, truth = _task_arrays(task, preds, labels)
-            scores = evaluate_task(scored, rows, truth.labels, where=truth.where)
+            scores = evaluate_task(scored, rows, truth.labels, where=truth.where, lengths=truth.lengths)
     except DegenerateLabelsError as error:
         if as_json:  # whoever parses stdout finds JSON there, also for a value that does not exist
             _echo_json(
@@ -282,7 +282,13 @@ def evaluate(
     if truth.groups is not None:
         groups = group_entries(
             evaluate_groups(
-                scored, rows, truth.labels, truth.groups, num_groups=len(truth.group_names), where=truth.where
+                scored,
+                rows,
+                truth.labels,
+                truth.groups,
+                num_groups=len(truth.group_names),
+                where=truth.where,
+                lengths=truth.lengths,
             ),
             truth.group_names,
         )

@@ -57,6 +57,7 @@ class Labels:
       groups: int64 array [N] of indices into ``group_names``, or None.
       group_names: the groups' names, sorted (numbers as numbers).
       name: what errors call the file.
+      lengths: int array [N], how many leading time steps of each signal are there, or None.
     """
 
     labels: Any
@@ -65,6 +66,7 @@ class Labels:
     groups: np.ndarray | None
     group_names: tuple[str, ...]
     name: str
+    lengths: np.ndarray | None = None
 
 
 @contextmanager
@@ -140,7 +142,7 @@ def read_predictions(
 def read_labels(
     source: Source, *, name: str | None = None, max_bytes: int = MAX_BYTES, unique_ids: bool = True
 ) -> Labels:
-    """Reads ``labels`` (or ``label``, ``refs``) and, where they are there, ``ids``, ``where`` and ``groups``.
+    """Reads ``labels`` (or ``label``, ``refs``), and ``ids``, ``where``, ``groups`` and ``lengths`` if they are there.
 
     Args:
       source: a path, or the content of a file as bytes or a seekable binary stream.
@@ -166,6 +168,7 @@ def read_labels(
             groups=groups,
             group_names=group_names,
             name=name,
+            lengths=_lengths(loaders, len(labels), name),
         )
 
 
@@ -244,6 +247,13 @@ def _where(loaders: Loaders, n: int, name: str) -> np.ndarray | None:
     ):
         raise FileFormatError("where must be bool (or 0 and 1)", argument=name)
     return value.astype(np.bool_)
+
+
+def _lengths(loaders: Loaders, n: int, name: str) -> np.ndarray | None:
+    value = _optional(loaders, ("lengths",), n, name)
+    if value is not None and (not isinstance(value, np.ndarray) or value.ndim != 1 or value.dtype.kind not in "iu"):
+        raise FileFormatError("lengths must be integers, one for each sample", argument=name)
+    return value
 
 
 def _groups(loaders: Loaders, n: int, name: str) -> tuple[np.ndarray | None, tuple[str, ...]]:
