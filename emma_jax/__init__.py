@@ -37,6 +37,7 @@ _LAZY = {
     "get_task": "tasks",
     "jackknife": "aggregate",
     "load_release": "release",
+    "per_sample": "evaluate",
     "register_task": "tasks",
 }
 _SUBMODULES = ("emval", "io", "metrics", "training")
@@ -90,6 +91,7 @@ if TYPE_CHECKING:
     from emma_jax.errors import SubmissionError as SubmissionError
     from emma_jax.evaluate import evaluate as evaluate
     from emma_jax.evaluate import evaluate_groups as evaluate_groups
+    from emma_jax.evaluate import per_sample as per_sample
     from emma_jax.release import Anchor as Anchor
     from emma_jax.release import Release as Release
     from emma_jax.release import freeze_release as freeze_release

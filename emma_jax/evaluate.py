@@ -11,12 +11,12 @@ from jax import lax
 from jax.typing import ArrayLike
 
 from emma_jax import checks
-from emma_jax.errors import EmptyEvaluationError, ShapeError
+from emma_jax.errors import EmptyEvaluationError, EvaluationError, ShapeError
 from emma_jax.metrics import base
 from emma_jax.scores import Scores
 from emma_jax.tasks import Task, get_task
 
-__all__ = ["evaluate", "evaluate_groups"]
+__all__ = ["evaluate", "evaluate_groups", "per_sample"]
 
 
 def evaluate(
@@ -120,6 +120,31 @@ def evaluate_groups(
         raise EmptyEvaluationError("no sample to score", task=task.id, argument="where")
     stacked = jax.tree_util.tree_map(lambda *x: np.stack(x), *parts)
     return base.host_scores(metrics, stacked, task.id)
+
+
+def per_sample(task: str | Task, preds: Any, labels: Any, **params: Any) -> dict[str, Any]:
+    """The value of every sample on its own, for those metrics of a task that have one: the worst are worth a look.
+
+    Args:
+      task, preds, labels, **params: as for `evaluate`.
+
+    Returns:
+      By metric name, [N] (the sample axes) in the metric's unit and direction: 0 or 1 for a top-1 or top-k hit,
+      degrees for an angle, dB for a channel
+      or a signal, the sentence's own score for text. float64 from concrete arrays, float32 under a JAX transform;
+      NaN for a sample that the metric
+      leaves out, such as a silent reference.
+
+    Raises:
+      EvaluationError: as for `evaluate`; also if no metric of the task has a value per sample (AUC, EER, balanced
+      accuracy).
+    """
+    task = get_task(task, **params)
+    own = [m for m in task.metrics if m._decomposes or hasattr(m, "per_sample")]
+    if not own:
+        names = ", ".join(m.name for m in task.metrics)
+        raise EvaluationError(f"{names}: no value per sample, only one for the whole", task=task.id)
+    return {m.name: base.sample_values(m, preds, labels, task.id) for m in own}
 
 
 def _check_groups(task: Task, groups: Any, n: int) -> None:

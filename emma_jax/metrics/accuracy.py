@@ -142,6 +142,7 @@ class Top1Accuracy(Metric, ClassLabels):
     num_classes: int | None = None
     input: str = "auto"
     structured: ClassVar[bool] = False
+    _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -215,6 +216,7 @@ class TopKAccuracy(Metric, ClassLabels):
     input: str = "scores"
     index_base: int | None = None
     structured: ClassVar[bool] = False
+    _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)

@@ -52,6 +52,7 @@ class MeanAngularError(Metric):
     period: int = 360
     input_unit: str = "deg"
     structured: ClassVar[bool] = False
+    _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "lower"
     unit: ClassVar[str] = "deg"
     bounds: ClassVar[tuple[float, float]] = (0.0, 180.0)

@@ -52,6 +52,8 @@ class Metric(ABC):
     bounds: ClassVar[tuple[float, float]]
     structured: ClassVar[bool] = True
     _takes_lengths: ClassVar[bool] = False
+    # Whether a single sample has a value of its own, of which the score is an average (or a ratio of sums).
+    _decomposes: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -356,6 +358,42 @@ class ClassLabels:
         """Whether ``preds`` are class indices too."""
         del preds, task
         return False
+
+
+@_usual_promotion
+def sample_values(m: Metric, preds: Any, labels: Any, task: str) -> Any:
+    """The metric of every sample alone, by its own state and formula: float64 [N] on the host, float32 under trace."""
+    if hasattr(m, "per_sample"):
+        return m.per_sample(preds, labels)
+    traced = checks.is_traced(preds, labels)
+    given_preds, given_labels = _convert(preds, "preds", task), _convert(labels, "labels", task)
+    preds, labels, (m,), _, _ = prepare((m,), preds, labels, None, None, task)
+    if traced:
+        return _finalize(m, _sample_states(m, preds, labels), jnp)[0]
+    (preds, wide_p), (labels, wide_l) = checks.narrow(preds), checks.narrow(labels)
+    parts = []
+    with checks.enable_x64(wide_p or wide_l):
+        for p, t, _, _, rows in chunks(preds, labels, None, None):
+            states = jax.tree_util.tree_map(np.asarray, _sample_states(m, p, t))
+            parts.append({k: v if rows is None else v[:rows] for k, v in states.items()})
+    if not parts:
+        raise EmptyEvaluationError("no sample to score", task=task, argument="preds")
+    whole = {k: np.concatenate([p[k] for p in parts]) for k in parts[0]}
+    if whole["n"].shape[0] == 0:
+        raise EmptyEvaluationError("no sample to score", task=task, argument="preds")
+    if np.any((whole["n_nonfinite"] | whole["n_invalid_label"]) != 0):
+        m._explain(given_preds, given_labels, None, task)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        return _finalize(m, whole, np)[0]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _sample_states(m: Metric, preds: Any, labels: Any) -> State:
+    def alone(p: Any, t: Any) -> State:
+        one = jax.tree_util.tree_map(lambda x: x[None], (p, t))
+        return m._stats(one[0], one[1], None, None)
+
+    return jax.vmap(alone)(preds, labels)
 
 
 # --- kernels ----------------------------------------------------------------------------------------------------

@@ -101,6 +101,7 @@ class NMSE(Metric):
 
     reduction: str = "ratio_of_sums"
     iq_axis: int | None = None
+    _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "lower"
     unit: ClassVar[str] = "dB"
     structured: ClassVar[bool] = False

@@ -74,6 +74,7 @@ class SISDR(Metric):
     zero_mean: bool = False
     permutation: str = "fixed"
     iq_axis: int | None = None
+    _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "dB"
     structured: ClassVar[bool] = False
