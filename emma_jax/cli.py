@@ -556,6 +556,7 @@ def emval_plot(
     """Draws truth against prediction: S-parameters, Smith chart, local errors, field slices; the worst boards."""
     maps = _key_maps(key_map, pred_key_map)
     from emma_jax.report import draw_boards, draw_pair
+    from emma_jax.report.plots import is_picture
 
     written: list[Path] = []
     if _are_folders(truth, pred):
@@ -568,7 +569,7 @@ def emval_plot(
             metric = next(iter(document["boards"][0]["values"]))
             worst = max(document["boards"], key=lambda b: float(b["values"][metric]))
             board, chosen = board or f"{worst['group']}/{worst['id']}", document["protocol"]
-        if not output.suffix or not written:
+        if not written or not is_picture(output):  # one file has room for one picture
             with _busy(f"drawing {board}"):
                 pair = load_board(truth, pred, board, chosen, **maps)
                 written += draw_pair(pair, output)

@@ -33,6 +33,7 @@ __all__ = [
     "KNEE_DB",
     "draw_boards",
     "draw_pair",
+    "is_picture",
     "local_error",
     "plot_boards",
     "plot_error_cdf",
@@ -85,6 +86,11 @@ def save_figure(figure: Figure, path: str | os.PathLike[str]) -> Path:
     return target
 
 
+def is_picture(path: str | os.PathLike[str]) -> bool:
+    """Whether a path names one picture (.png, .pdf) and not a folder for several."""
+    return Path(path).suffix.lower() in _SUFFIXES
+
+
 def draw_pair(pair: BoardPair, out: str | os.PathLike[str]) -> list[Path]:
     """Pictures of one board.
 
@@ -100,7 +106,7 @@ def draw_pair(pair: BoardPair, out: str | os.PathLike[str]) -> list[Path]:
       EvaluationError: no pictures to draw, or as the functions that draw them.
       ImportError: matplotlib is not installed.
     """
-    if Path(out).suffix.lower() in _SUFFIXES:
+    if is_picture(out):
         return [save_figure(_overview(pair), out)]
     folder, figures = Path(out), {}
     if pair.sparams is not None:
@@ -120,7 +126,7 @@ def draw_boards(
     result: Mapping[str, Any], out: str | os.PathLike[str], *, metrics: Sequence[str] | None = None, count: int = 10
 ) -> list[Path]:
     """The worst boards of a result as one picture, ``worst_boards.png`` in the folder ``out`` or the file ``out``."""
-    path = Path(out) if Path(out).suffix.lower() in _SUFFIXES else Path(out) / "worst_boards.png"
+    path = Path(out) if is_picture(out) else Path(out) / "worst_boards.png"
     return [save_figure(plot_boards(result, metrics=metrics, count=count), path)]
 
 
@@ -291,7 +297,7 @@ def _draw_sparams(
             phase = np.where(seen, np.angle(s[ij], deg=True), np.nan)
             for part, alpha in ((faint, 0.3), (~faint, 1.0)):
                 bottom.plot(*_unjoined(x, phase, part), alpha=alpha, **look)
-        handles["weight ½ (−20 dB)"] = top.axhline(KNEE_DB, color=_THIRD, linestyle=":", linewidth=1.2)
+        handles["weight ½ at −20 dB, phase faint below"] = top.axhline(KNEE_DB, color=_THIRD, linestyle=":", linewidth=1.2)
         top.set_title(_name(entry))
         bottom.set_xlabel(label)
         for ax in (top, bottom):
