@@ -49,7 +49,9 @@ def test_a_killed_process_ends_the_others(victim):
     os.kill(pids[victim], signal.SIGKILL)
     out, err = run.communicate(timeout=WITHIN_S)
     assert run.returncode == 1
-    assert re.fullmatch(rf"worker {victim} ended early, nothing was scored \(exit codes 0: -\d+, 1: -\d+\)\n", err)
+    line = rf"worker {victim} ended early, nothing was scored \(exit codes 0: (-?\d+), 1: (-?\d+)\)\n"
+    codes = re.fullmatch(line, err)
+    assert codes and int(codes[victim + 1]) == -signal.SIGKILL and int(codes[2 - victim]) != 0
     assert "PlainAccuracy" not in out
     for pid in pids:
         with pytest.raises(ProcessLookupError):
