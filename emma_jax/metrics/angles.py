@@ -92,14 +92,16 @@ class MeanAngularError(Metric):
         fast = sums(p, t, mask, weights, self.period)
         odd = fast.pop("odd")
 
-        def slow() -> State:
+        def slow() -> tuple[Any, Any]:
             finite = jnp.isfinite(p) & jnp.isfinite(t)
             turn = dtype.type(self.period)
             a, b = (lax.rem(jnp.where(finite, x, dtype.type(0)), jnp.full_like(x, turn)) for x in (p, t))
-            total = sums(a, b, both(mask, finite), weights, self.period)["total"]
-            return tally(mask, weights, p.shape, n_nonfinite=~finite) | {"total": total}
+            bad = tally(mask, weights, p.shape, n_nonfinite=~finite)["n_nonfinite"]
+            return bad, sums(a, b, both(mask, finite), weights, self.period)["total"]
 
-        return lax.cond(jnp.any(odd != 0), slow, lambda: fast)
+        # Where nothing is odd, the count of odd samples is the zero that the count of non-finite ones has to be.
+        bad, total = lax.cond(jnp.any(odd != 0), slow, lambda: (odd, fast["total"]))
+        return fast | {"n_nonfinite": bad, "total": total}
 
     def _degrees(self, x: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
