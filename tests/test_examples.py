@@ -70,7 +70,7 @@ def test_the_train_step_never_recompiles_and_moves_nothing():
     assert int(state["best"].updates) == 6
 
 
-@pytest.mark.parametrize("task", ["E-ID-AMC", "E-LOC-LOS"])
+@pytest.mark.parametrize("task", ["E-LOC-AOA", "E-ID-AMC", "E-LOC-LOS"])
 def test_sharded_eval(task):
     """One device, update and all_reduce over eight, and a NamedSharding agree, and only sums of the state travel."""
     out = run("sharded_eval.py", "--samples", "8000", "--tasks", task)
