@@ -20,7 +20,7 @@ from matplotlib.patches import Circle
 from emma_jax.demo.em import cube_probes, dipole_field
 from emma_jax.emval.boards import BoardPair
 from emma_jax.emval.layout import Fields, SParameters
-from emma_jax.errors import EmptyEvaluationError, EvaluationError, ShapeError
+from emma_jax.errors import EmptyEvaluationError, EvaluationError, NonFiniteError, ShapeError
 from emma_jax.report import plots
 
 F_HZ = np.linspace(1e9, 6e9, 101)
@@ -294,6 +294,17 @@ def test_bad_input_is_named(fields: Any, tmp_path: Path) -> None:
     ):
         with pytest.raises(ShapeError):
             call()
+    pred[4, 1, 0] = np.nan
+    for draw in (plots.plot_sparams, plots.plot_smith):
+        with pytest.raises(NonFiniteError, match=r"pred: not finite.*first at index \(4, 1, 0\)"):
+            draw(truth, pred)
+        assert draw(truth, pred, where=np.isfinite(pred))
+    broken = p.e.copy()
+    broken[0, 1, 7, 2] = np.inf
+    with pytest.raises(NonFiniteError, match=r"first at index \(0, 1, 7, 2\)"):
+        plots.local_error(t.e, broken)
+    with pytest.raises(NonFiniteError, match=r"first at index \(7, 2\)"):
+        plots.plot_fields({"E": t.e}, {"E": broken})
     with pytest.raises(EmptyEvaluationError, match="E: has no local error"):
         plots.plot_error_cdf({"E": []})
     with pytest.raises(EmptyEvaluationError, match="H: is zero at every probe"):

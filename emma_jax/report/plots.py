@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from emma_jax.emval.boards import NF_METRICS, SP_METRICS, BoardPair
 from emma_jax.emval.layout import GROUPS
-from emma_jax.errors import EmptyEvaluationError, EvaluationError, ShapeError
+from emma_jax.errors import EmptyEvaluationError, EvaluationError, NonFiniteError, ShapeError
 from emma_jax.files import atomic_write
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def draw_pair(pair: BoardPair, out: str | os.PathLike[str]) -> list[Path]:
     if pair.sparams is not None:
         t, p = pair.sparams
         figures["sparams"] = plot_sparams(t.s, p.s, t.frequency_hz, where=t.where, title=pair.name)
-        figures["smith"] = plot_smith(t.s, p.s, t.frequency_hz, z0=t.z0, title=pair.name)
+        figures["smith"] = plot_smith(t.s, p.s, t.frequency_hz, where=t.where, z0=t.z0, title=pair.name)
     if pair.fields is not None:
         a, b = pair.fields
         figures["local_error"] = plot_error_cdf(_errors(pair), title=pair.name)
@@ -145,11 +145,11 @@ def _overview(pair: BoardPair) -> Figure:
     bands: Any = figure.subfigures(len(rows), 1, squeeze=False)
     for kind, band in zip(rows, bands[:, 0]):
         if kind == "sparams":
-            t, p = pair.sparams  # type: ignore[misc]
-            entries = _entries(t.s, p.s, None, most=2)
+            truth, pred = pair.sparams  # type: ignore[misc]
+            t, p = _pair_of(truth.s, pred.s, truth.where)
             left, right = band.subfigures(1, 2, width_ratios=(1.45, 1))
-            _draw_sparams(left, t.s, p.s, t.frequency_hz, t.where, entries)
-            _draw_smith(right, t.s, p.s, t.frequency_hz, _diagonal(t.s, p.s, None, most=1), t.z0)
+            _draw_sparams(left, t, p, truth.frequency_hz, _entries(t, p, None, most=2))
+            _draw_smith(right, t, p, truth.frequency_hz, _diagonal(t, p, None, most=1), truth.z0)
         else:
             a, b = pair.fields  # type: ignore[misc]
             left, right = band.subfigures(1, 2, width_ratios=(1, 1.9))
@@ -199,20 +199,35 @@ def plot_sparams(
 
     Raises:
       ShapeError: shapes that differ, or an entry that is not there.
+      NonFiniteError: NaN or infinity where something is to be drawn.
     """
-    t, p = _pair_of(truth, pred)
+    t, p = _pair_of(truth, pred, where)
     chosen = _entries(t, p, entries, most=_MOST_ENTRIES)
     figure = _figure(max(1.2 + 3.0 * len(chosen), 5.5), 5.6)
-    mask = None if where is None else np.broadcast_to(np.asarray(where, bool), t.shape)
-    _draw_sparams(figure, t, p, frequency_hz, mask, chosen, title)
+    _draw_sparams(figure, t, p, frequency_hz, chosen, title)
     return figure
 
 
-def _pair_of(truth: ArrayLike, pred: ArrayLike) -> tuple[NDArray[Any], NDArray[Any]]:
+def _pair_of(truth: ArrayLike, pred: ArrayLike, where: ArrayLike | None) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Both as arrays, checked, with NaN, which is drawn as a gap, where nothing is to be drawn."""
     t, p = np.asarray(truth), np.asarray(pred)
     if t.ndim != 3 or t.shape != p.shape or 0 in t.shape:
         raise ShapeError(f"needs two [F, i, j]; got {list(t.shape)} and {list(p.shape)}", argument="truth")
+    if where is None:
+        _require_finite(t, p)
+        return t, p
+    mask = np.broadcast_to(np.asarray(where, bool), t.shape)
+    t, p = (np.where(mask, x, np.nan) for x in (t, p))
+    _require_finite(t, p, mask)
     return t, p
+
+
+def _require_finite(truth: NDArray[Any], pred: NDArray[Any], mask: NDArray[np.bool_] | None = None) -> None:
+    for x, name in ((truth, "truth"), (pred, "pred")):
+        bad = ~np.isfinite(x) if mask is None else ~np.isfinite(x) & mask
+        if bad.any():
+            first = tuple(int(k) for k in np.argwhere(bad)[0])
+            raise NonFiniteError("not finite, so it cannot be drawn", argument=name, count=int(bad.sum()), index=first)
 
 
 def _entries(
@@ -240,7 +255,7 @@ def _diagonal(t: NDArray[Any], p: NDArray[Any], ports: Sequence[int] | None, mos
 def _worst(t: NDArray[Any], p: NDArray[Any], there: list[tuple[int, int]], most: int) -> list[tuple[int, int]]:
     if len(there) <= most:
         return there
-    error = (np.abs(p - t) ** 2).sum(axis=0)
+    error = np.nansum(np.abs(p - t) ** 2, axis=0)
     kept = sorted(there, key=lambda e: (-error[e], e))[:most]
     return [e for e in there if e in kept]
 
@@ -275,7 +290,6 @@ def _draw_sparams(
     t: NDArray[Any],
     p: NDArray[Any],
     frequency_hz: ArrayLike | None,
-    where: NDArray[np.bool_] | None,
     entries: Sequence[tuple[int, int]],
     title: str = "",
 ) -> None:
@@ -287,17 +301,18 @@ def _draw_sparams(
     for k, entry in enumerate(entries):
         top, bottom = axes[:, k]
         ij = (slice(None), *entry)
-        seen = np.ones(len(x), bool) if where is None else where[ij]
         faint = _db(t[ij]) < KNEE_DB
         for s, color, style, name in ((t, _TRUTH, "-", "truth"), (p, _PRED, "--", "prediction")):
             look = {"color": color, "linestyle": style, "linewidth": 1.4, "marker": mark, "markersize": 2.5}
-            level = np.where(seen, _db(s[ij]), np.nan)
+            level = _db(s[ij])
             low = min(low, np.nanmin(level, initial=math.inf))
             handles[name] = top.plot(x, level, **look)[0]
-            phase = np.where(seen, np.angle(s[ij], deg=True), np.nan)
+            phase = np.angle(s[ij], deg=True)
             for part, alpha in ((faint, 0.3), (~faint, 1.0)):
                 bottom.plot(*_unjoined(x, phase, part), alpha=alpha, **look)
-        handles["weight ½ at −20 dB, phase faint below"] = top.axhline(KNEE_DB, color=_THIRD, linestyle=":", linewidth=1.2)
+        handles["weight ½ at −20 dB, phase faint below"] = top.axhline(
+            KNEE_DB, color=_THIRD, linestyle=":", linewidth=1.2
+        )
         top.set_title(_name(entry))
         bottom.set_xlabel(label)
         for ax in (top, bottom):
@@ -332,6 +347,7 @@ def plot_smith(
     pred: ArrayLike,
     frequency_hz: ArrayLike | None = None,
     *,
+    where: ArrayLike | None = None,
     ports: Sequence[int] | None = None,
     z0: ArrayLike | None = None,
     title: str = "",
@@ -342,6 +358,7 @@ def plot_smith(
       truth: [F, i, j] complex.
       pred: the same.
       frequency_hz: [F], to say where the curve starts and ends.
+      where: [F, i, j] bool, False where nothing is drawn.
       ports: from 1, one chart each; by default up to four, those with most error.
       z0: reference impedance in ohms, scalar, [i] or [F, i], to say what the center is.
       title: above the picture.
@@ -351,8 +368,9 @@ def plot_smith(
 
     Raises:
       ShapeError: shapes that differ, or a port that is not there.
+      NonFiniteError: NaN or infinity where something is to be drawn.
     """
-    t, p = _pair_of(truth, pred)
+    t, p = _pair_of(truth, pred, where)
     entries = _diagonal(t, p, ports, most=_MOST_ENTRIES)
     columns = min(len(entries), 2)
     figure = _figure(4.6 * columns, 0.6 + 4.6 * math.ceil(len(entries) / columns))
@@ -374,8 +392,7 @@ def _draw_smith(
     handles: dict[str, Any] = {}
     for ax, entry in zip(axes, entries):
         ij = (slice(None), *entry)
-        most = max(1.0, float(np.abs(t[ij]).max()), float(np.abs(p[ij]).max()))
-        _smith_grid(ax, most)
+        _smith_grid(ax, float(np.nanmax(np.abs([t[ij], p[ij]]), initial=1.0)))
         for s, color, style, name in ((t, _TRUTH, "-", "truth"), (p, _PRED, "--", "prediction")):
             re, im = s[ij].real, s[ij].imag
             handles[name] = ax.plot(re, im, color=color, linestyle=style, linewidth=1.6)[0]
@@ -451,14 +468,17 @@ def local_error(truth: ArrayLike, pred: ArrayLike, where: ArrayLike | None = Non
 
     Raises:
       ShapeError: shapes that differ, or no three components.
+      NonFiniteError: NaN or infinity at a probe that counts.
 
     Reference: EMVal protocol 1.0.0, EMVal-NF.
     """
     t, p = np.asarray(truth), np.asarray(pred)
     if t.shape != p.shape or t.shape[-1:] != (3,):
         raise ShapeError(f"needs two fields [..., 3]; got {list(t.shape)} and {list(p.shape)}", argument="truth")
+    counts = np.ones(t.shape[:-1], bool) if where is None else np.broadcast_to(np.asarray(where, bool), t.shape[:-1])
+    _require_finite(t, p, counts[..., None])
     norm = _norm(t)
-    used = norm > 0 if where is None else (norm > 0) & np.asarray(where, bool)
+    used = counts & (norm > 0)
     return _norm(p, t)[used] / norm[used]
 
 
@@ -569,6 +589,7 @@ def plot_fields(
     Raises:
       ShapeError: shapes that do not fit, or a port or frequency that is not there.
       EmptyEvaluationError: no probe to draw, or a field that is zero there.
+      NonFiniteError: NaN or infinity at a probe that is drawn.
     """
     figure = _figure(11.0, 3.5 * len(truth) + 0.4)
     t, p = ({k: np.asarray(v) for k, v in side.items()} for side in (truth, pred))
@@ -618,6 +639,7 @@ def _draw_fields(
     axes = figure.subplots(len(truth), 3 if plane else 2, squeeze=False)
     for name, row in zip(truth, axes):
         t, p = truth[name][port, index][seen], pred[name][port, index][seen]
+        _require_finite(t, p)
         size = _norm(t)
         if not size.any():
             raise EmptyEvaluationError("is zero at every probe", argument=name)
