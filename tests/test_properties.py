@@ -15,8 +15,8 @@ from hypothesis.extra import numpy as hnp
 
 import emma_jax as emma
 
-few = settings(max_examples=12, deadline=None)
-some = settings(max_examples=30, deadline=None)
+few = settings(max_examples=10, deadline=None)
+some = settings(max_examples=25, deadline=None)
 m = emma.metrics
 SCORE = st.floats(width=32, allow_nan=False)  # infinities, -0.0, subnormals and all
 ANGLE = st.floats(-1e6, 1e6, width=32)

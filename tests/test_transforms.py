@@ -31,6 +31,11 @@ TASKS = {
     "E-SC-SENSE": (emma.get_task("E-SC-SENSE"), SCORES[:, 0], LABELS % 2),
 }
 each = pytest.mark.parametrize("name", TASKS)
+slow = pytest.mark.slow
+# What compiles much and differs little between tasks runs with the slow marker for the others.
+some = pytest.mark.parametrize(
+    "name", [t if t in ("E-LOC-AOA", "E-ID-FP") else pytest.param(t, marks=slow) for t in TASKS]
+)
 
 
 def agrees(traced, host):
@@ -69,20 +74,24 @@ class Variants(chex.TestCase):
 
 
 @each
-def test_jit_vmap_scan_map(name):
-    """jit, a vmapped row, a scanned row and a lax.map row give the same float32 bits, next to the host's value."""
+def test_jit_vmap_scan(name):
+    """jit, a vmapped row and a scanned row give the same float32 bits, next to the host's value."""
     task, preds, labels = TASKS[name]
     one = lambda p: emma.evaluate(task, p, labels)  # noqa: E731
     rows = jnp.stack([preds[::-1], preds, preds * 0.5])
     jitted = jax.jit(one)(preds)
     agrees(jitted, emma.evaluate(task, preds, labels))
-    want = bits(jitted)
-    for mapped in (
-        jax.vmap(one)(rows),
-        jax.lax.map(one, rows),
-        jax.lax.scan(lambda carry, p: (carry, one(p)), 0, rows)[1],
-    ):
-        assert {k: v[1] for k, v in bits(mapped).items()} == want
+    for mapped in jax.jit(lambda r: (jax.vmap(one)(r), jax.lax.scan(lambda c, p: (c, one(p)), 0, r)[1]))(rows):
+        assert {k: v[1] for k, v in bits(mapped).items()} == bits(jitted)
+
+
+def test_eager_vmap_and_map():
+    """vmap and lax.map outside jit give the bits of jit too."""
+    task, preds, labels = TASKS["E-LOC-LOS"]
+    one = lambda p: emma.evaluate(task, p, labels)  # noqa: E731
+    rows = jnp.stack([preds[::-1], preds])
+    for mapped in (jax.vmap(one)(rows), jax.lax.map(one, rows)):
+        assert {k: v[1] for k, v in bits(mapped).items()} == bits(jax.jit(one)(preds))
 
 
 @each
@@ -100,7 +109,7 @@ def test_streams_in_scan(name):
     chex.assert_trees_all_equal_shapes_and_dtypes(scanned, task.init())
 
 
-@each
+@some
 def test_as_aux_of_value_and_grad(name):
     """Scores ride along as aux; the gradient is that of the loss alone, and a metric's own gradient is zero."""
     task, preds, labels = TASKS[name]
@@ -115,7 +124,7 @@ def test_as_aux_of_value_and_grad(name):
     assert np.array_equal(grad, 2 * preds) and not np.any(zero)
 
 
-@each
+@some
 def test_jvp_and_remat(name):
     """Under jvp the tangent is zero, under remat and a reverse pass through scan the loss's gradient is whole."""
     task, preds, labels = TASKS[name]
@@ -167,7 +176,7 @@ def test_a_task_is_static():
 # --- devices ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture(scope="module", params=["explicit", "auto"])
+@pytest.fixture(scope="module", params=["explicit", pytest.param("auto", marks=slow)])
 def mesh(request):
     """Eight devices: the default mesh (Explicit axes) and an Auto one."""
     assert jax.device_count() == 8
@@ -258,7 +267,9 @@ def _count(event: str, duration: float, **_) -> None:
 jax.monitoring.register_event_duration_secs_listener(_count)
 
 
-@pytest.mark.parametrize("name", ["E-LOC-AOA", "E-LOC-LOS", "E-ID-FP", "E-SC-SENSE"])
+@pytest.mark.parametrize(
+    "name", ["E-LOC-AOA", "E-ID-FP", pytest.param("E-LOC-LOS", marks=slow), pytest.param("E-SC-SENSE", marks=slow)]
+)
 def test_two_hundred_lengths(name):
     """A loop over 200 different N, from 2 to 100,000, compiles at most 12 times."""
     task, _, _ = TASKS[name]
@@ -279,7 +290,7 @@ def test_two_hundred_lengths(name):
     assert compilations.count <= 12
 
 
-@each
+@some
 def test_no_recompilation(name):
     """Five more steps of one shape compile nothing: evaluate on the host, jitted evaluate, update, merge, compute."""
     task, preds, labels = TASKS[name]
