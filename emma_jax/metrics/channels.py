@@ -140,10 +140,10 @@ class NMSE(Metric):
             perfect = error[0] == 0
             numbers |= {"log2": accumulate.log2_words(r, used & ~perfect), "n_perfect": used & perfect}
         elif self.reduction == "mean_ratio":
-            sums["ratio"] = accumulate.sum_scaled(jnp.where(used, r[0], 0), r[1], weights)
+            sums = accumulate.sum_scaled({"ratio": (jnp.where(used, r[0], 0), r[1])}, weights)
         else:
-            for name, (value, exponent) in (("error", error), ("energy", energy)):
-                sums[name] = accumulate.sum_scaled(jnp.where(used, value, 0), exponent, weights)
+            pair = {"error": error, "energy": energy}
+            sums = accumulate.sum_scaled({k: (jnp.where(used, v, 0), e) for k, (v, e) in pair.items()}, weights)
         return tally(mask, weights, finite.shape, **numbers) | sums
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
@@ -237,9 +237,8 @@ class SGCS(Metric):
         mask, weights = (None if x is None else jnp.repeat(x, vectors) for x in (mask, weights))
         used = both(mask, finite & there & seen)
         counts = tally(mask, weights, finite.shape, n_nonfinite=~finite, n_excluded=finite & ~there)
-        similarity = jnp.where(used, _similarity(p, t), 0)
-        total = accumulate.sum_scaled(similarity, jnp.zeros(used.shape, jnp.int32), weights)
-        return counts | {"similarity": total}
+        similarity = (jnp.where(used, _similarity(p, t), 0), jnp.zeros(used.shape, jnp.int32))
+        return counts | accumulate.sum_scaled({"similarity": similarity}, weights)
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
         return mean(accumulate.as_float(state["similarity"], xp), used_float(state, xp), xp), {}

@@ -11,6 +11,7 @@ An accumulator is a uint32 array ``[BINS, LIMBS]`` of normalized limbs (`emma_ja
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import jax.numpy as jnp
@@ -55,45 +56,53 @@ def _exponent(x: Any) -> Any:
     return (lax.bitcast_convert_type(x, form.integer) >> form.mantissa).astype(jnp.int32) - form.bias
 
 
-def sum_scaled(value: Any, exponent: Any, weights: Any = None) -> Any:
-    """Exact ``sum_i weights_i value_i 2**exponent_i`` as an accumulator ``[BINS, LIMBS]``.
+def sum_scaled(numbers: dict[str, tuple[Any, Any]], weights: Any = None) -> dict[str, Any]:
+    """Exact ``sum_i weights_i value_i 2**exponent_i`` of several numbers per sample, as accumulators.
 
     Args:
-      value: float32 or float64 ``[n]``, non-negative; zero (or subnormal) adds nothing.
-      exponent: int32 ``[n]``, or 0.
+      numbers: by name, (value, exponent): float32 or float64 ``[n]``, not negative (zero and subnormals add nothing),
+        and int32 ``[n]``. All of one float dtype.
       weights: uint32 ``[n]`` or None.
     """
-    form = format_of(value.dtype)
-    bits = lax.bitcast_convert_type(value, form.integer)
-    place = _exponent(value) + exponent - _LEAST
-    normal = (bits >= form.integer(1 << form.mantissa)) & (place >= 0) & (place < _WIDTH * BINS)
-    index = jnp.where(normal, place >> 6, -1)
-    mantissa = (bits & form.integer((1 << form.mantissa) - 1)) | form.integer(1 << form.mantissa)
-    occupied = _occupied(index)
+    placed = {name: _place(value, exponent) for name, (value, exponent) in numbers.items()}
+    occupied = _occupied([index for index, _, _ in placed.values()])
 
     def add_bin(carry: Any) -> Any:
         todo, sums = carry
         at = _lowest_bit(todo)
-        words = _words(jnp.where(index == at, mantissa, 0), place & 63)
-        found = limbs.sum_words(words, weights)
-        # float32 fills the words from the second on.
-        skip = 2 * (4 - len(words))
-        row = jnp.zeros(LIMBS, jnp.uint32).at[skip : skip + found.shape[0]].set(found)
-        return todo & (todo - np.uint32(1)), lax.dynamic_update_index_in_dim(sums, limbs.normalize(row), at, 0)
+        words = {k: _words(jnp.where(i == at, mantissa, 0), shift) for k, (i, mantissa, shift) in placed.items()}
+        for k, found in limbs.sum_many(words, weights).items():
+            # Only the last limb is wide. float32 fills the words from the second on.
+            last, skip = found[-1:], 2 * (4 - len(words[k]))
+            strict = jnp.concatenate([found[:-1], last & np.uint32(0xFFFF), last >> np.uint32(16)])
+            row = jnp.pad(strict, (skip, LIMBS - skip - strict.shape[0]))
+            sums = sums | {k: lax.dynamic_update_index_in_dim(sums[k], row, at, 0)}
+        return todo & (todo - np.uint32(1)), sums
 
     # Zeros derived from the data, so that the carry varies over mesh axes where the data does.
-    start = (occupied, jnp.zeros(SHAPE, jnp.uint32) * occupied)
-    return lax.while_loop(lambda carry: carry[0] != 0, add_bin, start)[1]
+    start = {k: jnp.zeros(SHAPE, jnp.uint32) * occupied for k in numbers}
+    sums: dict[str, Any] = lax.while_loop(lambda carry: carry[0] != 0, add_bin, (occupied, start))[1]
+    return sums
 
 
-def _occupied(index: Any) -> Any:
+def _place(value: Any, exponent: Any) -> tuple[Any, Any, Any]:
+    """Bin (-1 for none), integer mantissa and shift within the bin of every sample."""
+    form = format_of(value.dtype)
+    bits = lax.bitcast_convert_type(value, form.integer)
+    place = _exponent(value) + exponent - _LEAST
+    normal = (bits >= form.integer(1 << form.mantissa)) & (place >= 0) & (place < _WIDTH * BINS)
+    mantissa = (bits & form.integer((1 << form.mantissa) - 1)) | form.integer(1 << form.mantissa)
+    return jnp.where(normal, place >> 6, -1), mantissa, place & 63
+
+
+def _occupied(indices: Sequence[Any]) -> Any:
     """Bit mask of the bins that occur: one integer reduction, over lanes, which XLA on CPU vectorises."""
-    flags = jnp.where(index >= 0, np.uint32(1) << jnp.clip(index, 0, 31).astype(jnp.uint32), np.uint32(0))
+    flags = jnp.zeros(indices[0].shape, jnp.uint32)
+    for index in indices:
+        flags = flags | jnp.where(index >= 0, np.uint32(1) << jnp.maximum(index, 0).astype(jnp.uint32), np.uint32(0))
     lanes = 8
-    main = flags.shape[0] - flags.shape[0] % lanes
-    tail = lax.reduce(flags[main:], np.uint32(0), lax.bitwise_or, (0,))
-    rows = lax.reduce(flags[:main].reshape(-1, lanes), np.uint32(0), lax.bitwise_or, (0,))
-    return tail | lax.reduce(rows, np.uint32(0), lax.bitwise_or, (0,))
+    flags = jnp.pad(flags, (0, -flags.shape[0] % lanes)).reshape(-1, lanes)
+    return lax.reduce(lax.reduce(flags, np.uint32(0), lax.bitwise_or, (0,)), np.uint32(0), lax.bitwise_or, (0,))
 
 
 def _lowest_bit(x: Any) -> Any:

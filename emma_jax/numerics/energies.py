@@ -65,7 +65,7 @@ def row_scale(x: Any) -> tuple[Any, Any, Any]:
     by = 4 * form.mantissa
     small = _row_max(x) < f(2.0 ** (by - form.bias + 1))
     # Rows near the least normal float are lifted away from it first, with their subnormals.
-    x = lax.cond(jnp.any(small), lambda v, s: jnp.where(s[:, None], lift(v, by), v), lambda v, s: v, x, small)
+    x = jnp.where(small[:, None], lift(x, by), x)
     top = lax.optimization_barrier(_row_max(x))
     exponent = jnp.clip(exponent_of(top), 1 - form.bias, form.bias - 1)
     scale = lax.optimization_barrier(power_of_two(-exponent, x.dtype))
@@ -108,9 +108,10 @@ def error_and_reference(p: Any, t: Any, mask: Any) -> tuple[tuple[Any, Any], tup
         p, t = (jnp.where(finite[:, None], x, f(0)) for x in (p, t))
         # A common scale for the difference, then one of its own; the reference may be far smaller than the prediction.
         both, e, _ = row_scale(jnp.concatenate([p, t], axis=1))
-        d, e_d, _ = row_scale(both[:, : p.shape[1]] - both[:, p.shape[1] :])
-        t, e_t, _ = row_scale(t)
-        error, reference = row_sums([d * d, t * t])
+        d = both[:, : p.shape[1]] - both[:, p.shape[1] :]
+        rows, own, _ = row_scale(jnp.concatenate([d, t]))
+        (energy,) = row_sums([rows * rows])
+        (error, reference), (e_d, e_t) = jnp.split(energy, 2), jnp.split(own, 2)
         return (error, 2 * (e + e_d)), (reference, 2 * e_t), finite
 
     return lax.cond(good, keep, scaled, p, t, error, reference)

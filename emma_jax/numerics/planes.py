@@ -52,10 +52,8 @@ class Planes:
     def __array__(self, dtype: Any = None, copy: Any = None) -> np.ndarray:
         del copy
         planes = np.asarray(self.values)
-        out = planes[..., 0] + np.complex64(1j) * planes[..., 1]
-        # The product above turns an infinite part into NaN; write the parts where that matters.
-        if not np.isfinite(planes).all():
-            out.real, out.imag = planes[..., 0], planes[..., 1]
+        out = np.empty(self.shape, self.dtype)
+        out.real, out.imag = planes[..., 0], planes[..., 1]
         return out if dtype is None else out.astype(dtype)
 
 
