@@ -393,11 +393,13 @@ class Meteor(_MeanOfSamples):
       tokenizer: "13a" or "whitespace".
       stages: "exact", and any of "stem" and "synonym".
       processes: how many processes to spread over; changes no value, and is not part of the configuration.
+      synonym_table: sha256 of the table that a release pins, refused if the shipped one is another; or None.
     """
 
     tokenizer: str = "13a"
     stages: tuple[str, ...] = STAGES
     processes: int | None = field(default=None, compare=False)
+    synonym_table: str | None = None
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -406,6 +408,12 @@ class Meteor(_MeanOfSamples):
     def __post_init__(self) -> None:
         get_tokenizer(self.tokenizer)
         object.__setattr__(self, "stages", check_stages(self.stages))
+        if self.synonym_table not in (None, SYNONYM_TABLE_DIGEST):
+            raise EvaluationError(
+                f"pinned is {self.synonym_table!r}, but this version has {SYNONYM_TABLE_DIGEST!r}",
+                task=self.name,
+                argument="synonym_table",
+            )
 
     @property
     def info(self) -> MetricInfo:
@@ -466,7 +474,7 @@ class CIDER(_MeanOfSamples):
 
     Attributes:
       tokenizer: "13a" or "whitespace"; without meaning for ids.
-      df: a frozen table of document frequencies, or None for those of the references at hand.
+      df: a frozen table of document frequencies; None or "references" for those of the references at hand.
     """
 
     tokenizer: str = "13a"
@@ -478,6 +486,12 @@ class CIDER(_MeanOfSamples):
 
     def __post_init__(self) -> None:
         get_tokenizer(self.tokenizer)
+        given: Any = self.df
+        if isinstance(given, str):
+            if given != "references":
+                text = f'must be a DocumentFrequencies table, or "references"; got {given!r}'
+                raise EvaluationError(text, task=self.name, argument="df")
+            object.__setattr__(self, "df", None)
         if self.df is not None and self.df.tokenizer not in ("", self.tokenizer):
             raise EvaluationError(
                 f"was counted with tokenizer {self.df.tokenizer!r}, not {self.tokenizer!r}",
