@@ -4,6 +4,7 @@
 from emma_jax.metrics.accuracy import BalancedAccuracy, PlainAccuracy, Top1Accuracy, TopKAccuracy
 from emma_jax.metrics.angles import MeanAngularError
 from emma_jax.metrics.base import Metric
+from emma_jax.metrics.beams import BeamPowerLoss, DBAScore, RSRPAccuracy
 from emma_jax.metrics.channels import NMSE, SGCS
 from emma_jax.metrics.rank import AUC, AUROC, EER
 from emma_jax.metrics.signals import SISDR
@@ -19,12 +20,15 @@ __all__ = [
     "SGCS",
     "SISDR",
     "BalancedAccuracy",
+    "BeamPowerLoss",
     "Bleu",
+    "DBAScore",
     "ExactMatch",
     "MeanAngularError",
     "Meteor",
     "Metric",
     "PlainAccuracy",
+    "RSRPAccuracy",
     "Top1Accuracy",
     "TopKAccuracy",
 ]
