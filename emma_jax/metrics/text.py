@@ -393,13 +393,13 @@ class Meteor(_MeanOfSamples):
       tokenizer: "13a" or "whitespace".
       stages: "exact", and any of "stem" and "synonym".
       processes: how many processes to spread over; changes no value, and is not part of the configuration.
-      synonym_table: sha256 of the table that a release pins, refused if the shipped one is another; or None.
+      synonym_table: sha256 of the synonym table; one that a release pins is refused if another is shipped.
     """
 
     tokenizer: str = "13a"
     stages: tuple[str, ...] = STAGES
     processes: int | None = field(default=None, compare=False)
-    synonym_table: str | None = None
+    synonym_table: str = SYNONYM_TABLE_DIGEST
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -408,7 +408,7 @@ class Meteor(_MeanOfSamples):
     def __post_init__(self) -> None:
         get_tokenizer(self.tokenizer)
         object.__setattr__(self, "stages", check_stages(self.stages))
-        if self.synonym_table not in (None, SYNONYM_TABLE_DIGEST):
+        if self.synonym_table != SYNONYM_TABLE_DIGEST:
             raise EvaluationError(
                 f"pinned is {self.synonym_table!r}, but this version has {SYNONYM_TABLE_DIGEST!r}",
                 task=self.name,
