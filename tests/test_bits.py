@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import emma_jax as emma
+from emma_jax import checks
 from emma_jax.numerics import limbs
 from emma_jax.numerics.histogram import bin_limbs
 
@@ -147,6 +148,20 @@ def test_the_angular_sum_is_exact(dtype):
     state = metric.update(metric.init(), p, t)
     want = oracles.angular_error(p, t) * 300
     assert Fraction(limbs.to_int(state["total"]), 2**78) == want
+
+
+@pytest.mark.parametrize("row_bytes", [1, 1 << 15, 1 << 30])
+def test_chunks_cover_every_row_once(row_bytes):
+    """Any length is cut into consecutive pieces, each no longer than its kernel, of at most eight sizes in all."""
+    sizes = set()
+    for n in [*range(600), 2047, 2049, 16_385, 131_073, 1_048_577, 2_500_000][: 606 if row_bytes == 1 else 603]:
+        end = 0
+        for start, rows, size in checks.chunk_plan(n, row_bytes):
+            assert start == end and 0 < rows <= size
+            end += rows
+            sizes.add(size)
+        assert end == n
+    assert len(sizes) <= 8
 
 
 # --- limbs are Python integers ------------------------------------------------------------------------------------

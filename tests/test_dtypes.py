@@ -93,6 +93,23 @@ def test_a_million_on_the_host():
     assert m.PlainAccuracy()((scores > 0.5).astype(np.int8), labels) == np.mean((scores > 0.5) == labels)
 
 
+@pytest.mark.slow
+def test_ten_million():
+    """N = 1e7: AUC and EER under jit and on the host against integer counts (5e-7, 1e-12); mean angle (1e-6)."""
+    n = 10_000_000
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 2, n).astype(np.int32)
+    scores = rng.normal(size=n).astype(np.float32) + labels
+    angles = rng.uniform(-720, 720, (2, n)).astype(np.float32)
+    wants = float(oracles.auc(scores, labels == 1)), float(oracles.eer(scores, labels == 1)[0])
+    for metric, want in zip((m.AUROC(), m.EER()), wants):
+        assert abs(metric(scores, labels) - want) <= 1e-12
+        assert abs(float(jax.jit(metric)(scores, labels)) - want) <= 5e-7
+    want = oracles.angular_error_float64(*angles)
+    assert m.MeanAngularError()(*angles) == pytest.approx(want, rel=1e-12)
+    assert float(jax.jit(m.MeanAngularError())(*angles)) == pytest.approx(want, rel=1e-6)
+
+
 # --- one answer for one set of numbers -------------------------------------------------------------------------
 
 

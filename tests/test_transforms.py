@@ -173,6 +173,26 @@ def test_a_task_is_static():
     assert hash(emma.get_task("E-CH-BEAM")) == hash(task) and emma.get_task("E-CH-BEAM", k=2) != task
 
 
+def test_under_the_callers_own_strictness():
+    """Strict dtype promotion, forbidden rank promotion, debug_nans and leak checking, as careful callers set them: the
+    same values, from jit, groups, streams and host calls."""
+    task, preds, labels = TASKS["E-ID-FP"]
+    groups = np.arange(N, dtype=np.int32) % 2
+    want, by_group = emma.evaluate(task, preds, labels), emma.evaluate_groups(task, preds, labels, groups)
+    with (
+        jax.numpy_dtype_promotion("strict"),
+        jax.numpy_rank_promotion("raise"),
+        jax.debug_nans(True),
+        jax.checking_leaks(),
+    ):
+        agrees(jax.jit(lambda p, y: emma.evaluate(task, p, y))(preds, labels), want)
+        assert dict(emma.evaluate(task, preds, labels)) == dict(want)
+        traced = jax.jit(lambda p, y, g: emma.evaluate_groups(task, p, y, g, num_groups=2).headline)
+        assert np.allclose(traced(preds, labels, groups), by_group.headline, rtol=2e-7, atol=0)
+        state = task.merge(task.update(task.init(), preds, labels), task.init())
+        assert task.compute(state).headline == want.headline
+
+
 # --- devices ----------------------------------------------------------------------------------------------------
 
 
