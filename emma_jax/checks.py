@@ -66,10 +66,14 @@ def host_array(x: Any, argument: str, task: str | None = None) -> Any:
         return x
     if isinstance(x, np.ma.MaskedArray):
         raise EvaluationError("is a masked array; pass the data, and where=~mask", task=task, argument=argument)
+    if hasattr(x, "__jax_array__"):
+        return host_array(jnp.asarray(x), argument, task)
     try:
         x = np.asarray(x)
     except ValueError as e:
         raise ShapeError(f"is not a rectangular array ({e})", task=task, argument=argument) from None
+    except (TypeError, RuntimeError) as e:  # a tensor of another library that NumPy cannot hold
+        raise EvaluationError(f"does not become an array ({e})", task=task, argument=argument) from None
     if x.dtype.kind in "OSUMmV" and not jnp.issubdtype(x.dtype, jnp.number):
         raise EvaluationError(f"needs numbers; got dtype {x.dtype}", task=task, argument=argument)
     if x.dtype in (np.longdouble, np.clongdouble):

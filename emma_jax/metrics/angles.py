@@ -137,11 +137,11 @@ def _difference(p: Any, t: Any, period: int) -> tuple[Any, Any, Any]:
       period: 180 or 360.
 
     Returns:
-      (high, low, odd): the distance is high + low, high >= 0; ``odd`` where an angle is not finite, or 2^26 and more.
+      (high, low, odd): the distance is high + low, high >= 0; ``odd`` where an angle is not finite, or 2^24 and more.
     """
     f = p.dtype.type
     turn, per_turn, half = f(period), f(1.0 / period), f(period / 2)
-    odd = ~((jnp.abs(p) < f(2.0**26)) & (jnp.abs(t) < f(2.0**26)))
+    odd = ~((jnp.abs(p) < f(2.0**24)) & (jnp.abs(t) < f(2.0**24)))
     s = p - t
     back = s - p
     error = (p - (s - back)) - (t + back)

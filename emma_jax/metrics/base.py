@@ -263,7 +263,9 @@ def host_summaries(
     rest = tuple(m for m in metrics if m.name not in summaries)
     if rest:
         summaries |= chunked_states(rest, preds, labels, mask, weights, wide)
-    return metrics, summaries, (_convert(given[0], "preds", task), _convert(given[1], "labels", task), mask)
+    # A sample of weight 0 is not there either, so a message must not name it.
+    there = mask if weights is None else both(mask, weights > 0)
+    return metrics, summaries, (_convert(given[0], "preds", task), _convert(given[1], "labels", task), there)
 
 
 def raise_on_bad(metrics: tuple[Metric, ...], summaries: Any, preds: Any, labels: Any, mask: Any, task: str) -> None:
