@@ -104,7 +104,7 @@ def test_short_lengths(case, mode):
     with jax.enable_x64(wide):
         if mode in ("jit", "every"):
             kernel = jax.jit(lambda p, y: metric.update(metric.init(), p, y))
-            lengths = range(1, 34) if mode == "every" else (1, 2, 3, 7, 9, 16, 33)
+            lengths = range(1, 34) if mode == "every" else (1, 3, 7, 33)
         elif mode == "scan":
             step = lambda s, x: (metric.update(s, x[0][None], x[1][None]), None)  # noqa: E731
             kernel = jax.jit(lambda p, y: jax.lax.scan(step, metric.init(), (p, y))[0])

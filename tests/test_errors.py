@@ -120,6 +120,12 @@ def test_masked_bad_values_are_no_error():
     with pytest.raises(emma.NonFiniteError) as caught:
         emma.evaluate("E-ID-FP", changed(bad, (5, 0), np.nan), LABELS, where=np.arange(N) != 3)
     assert caught.value.index == (5, 0) and caught.value.count == 1
+    with pytest.raises(emma.NonFiniteError) as caught:
+        emma.evaluate("E-ID-FP", changed(bad, (5, 0), np.nan), LABELS, weights=(np.arange(N) != 3).astype(int))
+    assert caught.value.index == (5, 0) and caught.value.count == 1
+    with pytest.raises(emma.LabelError) as caught:
+        emma.evaluate("E-LOC-LOS", SCORES, changed(LABELS, [3, 9], 99), weights=(np.arange(N) != 3).astype(int))
+    assert caught.value.index == 9 and caught.value.count == 1
 
 
 def test_degenerate_labels():
@@ -189,6 +195,23 @@ def test_ragged_and_strange_input():
             emma.evaluate("E-LOC-AOA", bad, [1.0, 2.0])
         with pytest.raises(emma.EvaluationError, match="labels"):
             emma.evaluate("E-ID-AMC", [[1.0, 0.0], [0.0, 1.0]], bad)
+
+
+class Foreign:
+    """An array of another library that NumPy cannot take."""
+
+    def __init__(self, error: Exception) -> None:
+        self.error = error
+
+    def __array__(self, *_: object, **__: object) -> np.ndarray:
+        raise self.error
+
+
+@pytest.mark.parametrize("error", [TypeError("unsupported dtype"), RuntimeError("requires grad"), ValueError("bad")])
+def test_foreign_arrays_that_refuse(error):
+    """What another library raises on conversion (bfloat16 tensors, tensors with gradients) becomes a typed error."""
+    with pytest.raises(emma.EvaluationError, match="E-LOC-AOA: preds"):
+        emma.evaluate("E-LOC-AOA", Foreign(error), [1.0])
 
 
 # --- dtypes -------------------------------------------------------------------------------------------------------

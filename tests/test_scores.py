@@ -79,16 +79,19 @@ def test_a_pytree_round_trip(host, traced):
     assert any("values" in p for p in paths) and any("validity" in p for p in paths)
 
 
-def test_through_transforms(traced):
-    """As result of vmap and lax.map, as scan output: leading axes on every leaf, order kept."""
+def test_through_transforms():
+    """As result of vmap and lax.map: leading axes on every leaf, order kept; inside, validity is uint32."""
+    task = emma.Task("T", (emma.metrics.Top1Accuracy(), emma.metrics.PlainAccuracy()))
     rows = jnp.stack([SCORES, SCORES[::-1], -SCORES])
-    one = lambda p: emma.evaluate("E-ID-FP", p, LABELS)  # noqa: E731
-    for scores in (jax.vmap(one)(rows), jax.lax.map(one, rows)):
-        assert list(scores) == ["Top1Accuracy", "EER"]
-        assert scores["EER"].shape == scores.aux["EER"]["threshold"].shape == (3,)
-        assert scores.validity["EER"].n.tolist() == [3 * N] * 3
-        assert strict(scores.to_dict())["metrics"]["EER"]["validity"]["n"] == [3 * N] * 3
-    inside = jax.eval_shape(lambda p: (one(p).validity["EER"].n, one(p).validity["EER"].n_used), SCORES)
+    one = lambda p: emma.evaluate(task, p, LABELS)  # noqa: E731
+    for scores in jax.jit(lambda r: (jax.vmap(one)(r), jax.lax.map(one, r)))(rows):
+        assert list(scores) == ["Top1Accuracy", "PlainAccuracy"] and scores.headline.shape == (3,)
+        assert scores.validity["PlainAccuracy"].n.tolist() == [N] * 3
+        entry = strict(scores.to_dict())["metrics"]["PlainAccuracy"]
+        assert entry["validity"]["n"] == [N] * 3 and entry["value"] == scores["PlainAccuracy"].tolist()
+    inside = jax.eval_shape(
+        lambda p: (one(p).validity["Top1Accuracy"].n, one(p).validity["Top1Accuracy"].n_used), SCORES
+    )
     assert all(x.shape == () and x.dtype == np.uint32 for x in inside)
 
 

@@ -22,6 +22,7 @@ LABELS = RNG.integers(0, 3, N).astype(np.int32)
 BINARY = (LABELS == 1).astype(np.int32)
 SCORES = (RNG.normal(size=(N, 3)) + np.eye(3)[LABELS]).astype(np.float32)
 WEIGHTS = RNG.integers(0, 4, N)
+slow = pytest.mark.slow
 TINY = np.finfo(np.float32).tiny
 
 
@@ -121,7 +122,7 @@ def test_counts_past_32_bits():
 # --- a buffer of sorted keys ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("weights", [None, WEIGHTS], ids=["", "weighted"])
+@pytest.mark.parametrize("weights", [pytest.param(None, marks=slow, id=""), pytest.param(WEIGHTS, id="weighted")])
 def test_capacity_is_exact(weights):
     """AUC (binary and macro) and EER from a buffer equal the definition, to 1e-14, whatever the pieces."""
     binary = oracles.auc(SCORES[:, 0], BINARY == 1, weights)
@@ -139,20 +140,22 @@ def test_capacity_is_exact(weights):
     assert scores_of(metric, state).aux["EER"]["threshold"] == threshold
 
 
-def test_capacity_of_exactly_n_and_one_more():
+@pytest.mark.parametrize(
+    "metric", [m.AUC(input="binary", capacity=8), pytest.param(m.EER(capacity=8), marks=slow)], ids=["AUC", "EER"]
+)
+def test_capacity_of_exactly_n_and_one_more(metric):
     """N samples fit a buffer of N; one more raises on the host, is NaN under jit, stays so after merges and never
     gives a number."""
-    for metric, trials in ((m.AUC(input="binary", capacity=8), 8), (m.EER(capacity=8), 8)):
-        full = metric.update(metric.init(), SCORES[:trials, 0], BINARY[:trials])
-        assert metric.compute(full) == metric(SCORES[:8, 0], BINARY[:8])
-        over = metric.update(full, SCORES[8:9, 0], BINARY[8:9])
-        for state in (over, metric.merge(metric.init(), over), metric.merge(over, metric.init())):
-            with pytest.raises(emma.EvaluationError, match="capacity"):
-                metric.compute(state)
-            assert np.isnan(traced_compute(metric)(state))
-        at_once = metric.update(metric.init(), SCORES[:9, 0], BINARY[:9])
+    full = metric.update(metric.init(), SCORES[:8, 0], BINARY[:8])
+    assert metric.compute(full) == metric(SCORES[:8, 0], BINARY[:8])
+    over = metric.update(full, SCORES[8:9, 0], BINARY[8:9])
+    for state in (over, metric.merge(metric.init(), over), metric.merge(over, metric.init())):
         with pytest.raises(emma.EvaluationError, match="capacity"):
-            metric.compute(at_once)
+            metric.compute(state)
+        assert np.isnan(traced_compute(metric)(state))
+    at_once = metric.update(metric.init(), SCORES[:9, 0], BINARY[:9])
+    with pytest.raises(emma.EvaluationError, match="capacity"):
+        metric.compute(at_once)
 
 
 def test_masked_samples_take_no_room():
@@ -296,7 +299,7 @@ def test_the_threshold_of_a_histogram():
 
 def test_one_sided_streams_are_undefined():
     """Only positives: an error on the host, NaN under jit, for buffers and histograms."""
-    for metric in (m.AUC(input="binary"), m.AUC(input="binary", capacity=4), m.EER(), m.EER(capacity=4)):
+    for metric in (m.AUC(input="binary"), m.EER(capacity=4)):
         state = metric.update(metric.init(), SCORES[:3, 0], np.ones(3, int))
         with pytest.raises(emma.DegenerateLabelsError):
             metric.compute(state)
@@ -316,12 +319,11 @@ def over_devices(shard, mesh, *arrays):
 @pytest.mark.parametrize(
     "task",
     [
-        emma.get_task("E-ID-FP", num_classes=3, capacity=3 * N),
-        emma.get_task("E-ID-DRONE", num_classes=3, input="classes"),
-        emma.get_task("E-ID-DRONE", num_classes=3, input="classes", capacity=N),
-        emma.get_task("E-LOC-LOS", num_classes=3),
+        pytest.param(emma.get_task("E-ID-FP", num_classes=3, capacity=3 * N), marks=slow, id="fingerprint"),
+        pytest.param(emma.get_task("E-ID-DRONE", num_classes=3, input="classes"), id="histogram"),
+        pytest.param(emma.get_task("E-ID-DRONE", num_classes=3, input="classes", capacity=N), id="buffer"),
+        pytest.param(emma.get_task("E-LOC-LOS", num_classes=3), id="balanced"),
     ],
-    ids=["fingerprint", "histogram", "buffer", "balanced"],
 )
 def test_all_reduce_leaves_one_state(task):
     """Eight devices, one shard each: the reduced state has the bits of the one-device state, by psum under shard_map
