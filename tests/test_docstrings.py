@@ -21,7 +21,7 @@ def test_metric_docstring(metric: type[Metric]) -> None:
     class."""
     doc = inspect.getdoc(metric) or ""
     assert ".. math::" in doc
-    sections = dict(re.findall(r"^(Shapes|Units|Direction|Errors): *(.+?)(?=^\S|\Z)", doc, re.M | re.S))
+    sections = dict(re.findall(r"^(Shapes|Units|Direction|Errors): *(.+?)(?=^\w+:|^\s*$|\Z)", doc, re.M | re.S))
     assert set(sections) == {"Shapes", "Units", "Direction", "Errors"}
     assert "``preds``" in sections["Shapes"] and "``labels``" in sections["Shapes"]
     assert sections["Direction"].split()[0] == metric.direction
