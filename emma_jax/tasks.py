@@ -179,5 +179,16 @@ for _task in (
         "[N] gold answers, each a str or a list; or TokenBatch [N, R, L]",
     ),
     Task("E-SC-SEP", (m.SISDR(),), "[N, T] or [N, K, T]", "the same; lengths [N]", "[N] or [N, K]"),
+    Task(
+        "EMVal-NF",
+        (
+            *(kind(field) for kind in (m.RelL2, m.LocalQ50) for field in ("avg", "E", "H")),
+            *(m.LocalCosQ50(field) for field in ("E", "H")),
+        ),
+        '{"E", "H"}, each [J, F, P, 3] complex',
+        "the same",
+        "[J, F, P]",
+    ),
+    Task("EMVal-SP", (m.RealImagRMSE(), m.MagWMAE(), m.PhaseWMAE()), "[F, i, j] complex", "the same", "[F, i, j]"),
 ):
     register_task(_task)

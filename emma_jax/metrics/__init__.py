@@ -6,8 +6,11 @@ from emma_jax.metrics.angles import MeanAngularError
 from emma_jax.metrics.base import Metric
 from emma_jax.metrics.beams import BeamPowerLoss, DBAScore, RSRPAccuracy
 from emma_jax.metrics.channels import NMSE, SGCS
+from emma_jax.metrics.fields import LocalCosQ50, LocalQ50, RelL2
+from emma_jax.metrics.operating import TPRatFPR
 from emma_jax.metrics.rank import AUC, AUROC, EER
 from emma_jax.metrics.signals import SISDR
+from emma_jax.metrics.sparams import MagWMAE, PhaseWMAE, RealImagRMSE
 from emma_jax.metrics.text import CIDER, F1, Bleu, ExactMatch, Meteor
 
 __all__ = [
@@ -24,11 +27,18 @@ __all__ = [
     "Bleu",
     "DBAScore",
     "ExactMatch",
+    "LocalCosQ50",
+    "LocalQ50",
+    "MagWMAE",
     "MeanAngularError",
     "Meteor",
     "Metric",
+    "PhaseWMAE",
     "PlainAccuracy",
     "RSRPAccuracy",
+    "RealImagRMSE",
+    "RelL2",
+    "TPRatFPR",
     "Top1Accuracy",
     "TopKAccuracy",
 ]

@@ -28,6 +28,8 @@ __all__ = [
     "buffer_all_reduce",
     "buffer_merge",
     "buffer_shapes",
+    "cumulative",
+    "extend",
     "fill_buffer",
     "lower_middle",
     "middle_bins",
@@ -63,7 +65,7 @@ def quantile(numerator: int, denominator: int) -> Reached:
         have = limbs.multiply(limbs.strict(count), q)
         want = limbs.multiply(limbs.strict(_like(total, count)), p)
         size = max(have.shape[-1], want.shape[-1])
-        return ~limbs.compare_ge(_extend(want, size), _extend(have, size))
+        return ~limbs.compare_ge(extend(want, size), extend(have, size))
 
     return reached
 
@@ -73,7 +75,8 @@ def _like(total: Any, count: Any) -> Any:
     return xp.broadcast_to(total, count.shape)
 
 
-def _extend(number: Any, size: int) -> Any:
+def extend(number: Any, size: int) -> Any:
+    """A number of limbs with zero limbs on top."""
     xp: Any = np if isinstance(number, np.ndarray) else jnp
     pad = xp.zeros((*number.shape[:-1], size - number.shape[-1]), xp.uint32)
     return xp.concatenate([number, pad], axis=-1)
@@ -133,29 +136,34 @@ def middle_keys(keys: Any, used: Any, weights: Any = None) -> jax.Array:
     return jnp.stack(select(keys, used, (lower_middle, upper_middle), weights))
 
 
-def middle_keys_host(keys: np.ndarray, weights: np.ndarray | None = None) -> np.ndarray:
-    """The two middle keys ``[2]`` by NumPy; zeros for an empty multiset. ``keys`` may be reordered in place."""
+def middle_keys_host(keys: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
+    """The two middle keys ``[2]`` by NumPy's vectorised partition; zeros for an empty multiset.
+
+    Args:
+      keys: order keys ``[n]``, of which the ``count`` smallest count; reordered in place.
+      count: how many keys count, or without meaning if there are weights.
+      weights: uint32 ``[n]`` multiplicities (0 where a key does not count), or None.
+    """
     if weights is not None:
         order = np.argsort(keys)
-        count = np.cumsum(weights[order], dtype=np.uint64)
-        n = int(count[-1]) if count.size else 0
+        up_to = np.cumsum(weights[order], dtype=np.uint64)
+        n = int(up_to[-1]) if up_to.size else 0
         if n == 0:
             return np.zeros(2, keys.dtype)
-        return keys[order[np.searchsorted(count, np.array([(n - 1) // 2, n // 2], np.uint64), side="right")]]
-    n = keys.shape[0]
-    if n == 0:
+        ranks = np.array([(n - 1) // 2, n // 2], np.uint64)
+        return keys[order[np.searchsorted(up_to, ranks, side="right")]]
+    if count == 0:
         return np.zeros(2, keys.dtype)
-    keys.partition(n // 2)
-    upper = keys[n // 2]
-    lower = upper if n % 2 else keys[: n // 2].max()
+    keys.partition(count // 2)
+    upper = keys[count // 2]
+    lower = upper if count % 2 else keys[: count // 2].max()
     return np.array([lower, upper], keys.dtype)
 
 
 def middle_bins(counts: Any, xp: Any) -> tuple[Any, Any]:
     """Indices ``[...]`` of the bins that hold the two middle entries of a histogram ``[..., BINS, 2]``."""
     up_to = cumulative(counts)
-    total = up_to[..., -1:, :]
-    lower, upper = (xp.argmax(reached(up_to, total), axis=-1) for reached in (lower_middle, upper_middle))
+    lower, upper = (xp.argmax(reached(up_to, up_to[..., -1:, :]), axis=-1) for reached in (lower_middle, upper_middle))
     return lower, upper
 
 
@@ -176,7 +184,8 @@ def fill_buffer(capacity: int, keys: Any, used: Any, weights: Any = None) -> dic
 def _fit(capacity: int, keys: Any, weight: Any) -> dict[str, jax.Array]:
     empty = np.uint32(nan_key(keys))
     real = weight > 0
-    _, keys, weight = lax.sort(((~real).astype(jnp.uint32), jnp.where(real, keys, empty), weight), num_keys=3)
+    # No real key is as large as an empty one.
+    keys, weight = lax.sort((jnp.where(real, keys, empty), weight), num_keys=2)
     pad = max(0, capacity - keys.shape[0])
     return {
         "keys": jnp.pad(keys[:capacity], (0, pad), constant_values=empty),
