@@ -40,7 +40,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -153,7 +153,7 @@ def _ring_slot(root: Path, rng: np.random.Generator) -> Iterator[Row]:
     theory = _sparams_by_definition(truth.s, pred.s)
     scores = evaluate("EMVal-SP", pred.s, truth.s)
     expected = {name: (value, 1e-6, "its definition in float64") for name, value in theory.items()}
-    yield from _rows("ring slot", "simulation against measurement", scores, expected)
+    yield from _rows("ring slot", "simulation for measurement", scores, expected)
 
 
 # --- dipole ----------------------------------------------------------------------------------------------------------
@@ -374,7 +374,7 @@ def _separation(root: Path, rng: np.random.Generator) -> Iterator[Row]:
         filters, ratio = separate(mixing, method)
         last = (filters @ received).astype(np.complex64)
         write_npz(root / f"{method.replace(' ', '_')}.npz", preds=last)
-        line = (float(10 * np.log10(ratio).mean()), tolerance, "signal to interference and noise")
+        line = (float(10 * np.log10(ratio).mean()), tolerance, "signal / (interference + noise)")
         yield from _rows("separation", method, evaluate("E-SC-SEP", last, truth), {"SISDR": line})
     order = np.where(rng.random((NUM_MIXTURES, 1)) < 0.5, [[0, 1]], [[1, 0]])
     shuffled = np.take_along_axis(last, order[:, :, None], axis=1)
@@ -432,7 +432,7 @@ def run_em_demo(out_dir: Path | None = None, seed: int = 0, console: Console | N
             rows += scene(root / name, np.random.default_rng([seed, number]))
         status.update("pictures")
         pictures = _draw(root)
-    console.print(_table(rows))
+    console.print(_table(rows), soft_wrap=True, markup=False)
     console.print(f"truth, predictions{' and pictures' if pictures else ''}: {root}", soft_wrap=True, markup=False)
     if not pictures:
         console.print("pictures need matplotlib: pip install 'emma-jax[report]'", soft_wrap=True, markup=False)
@@ -451,20 +451,16 @@ def _draw(root: Path) -> list[Path]:
     return draw_pair(ring, root / "ring_slot") + draw_pair(field, root / "near_field")
 
 
-def _table(rows: list[Row]) -> Any:
-    from rich import box
-    from rich.table import Table
-
-    table = Table(title="Electromagnetic scenes", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
-    for head in ("scene", "prediction", "metric", "value", "theory", "unit", ""):
-        table.add_column(head, justify="right" if head in ("value", "theory") else "left")
-    before: Row | None = None
+def _table(rows: list[Row]) -> str:
+    """Lines of 80 characters, under a heading for each prediction."""
+    lines = [f"{'':17} {'score':>11} {'theory':>11}   within"]
+    before = ""
     for row in rows:
-        same = before is not None and before.scene == row.scene
-        scene = "" if same else row.scene
-        prediction = "" if same and before is not None and before.prediction == row.prediction else row.prediction
-        mark = row.why if row.agrees else f"{row.why}: off by {row.value - row.theory:.2g}"
-        cells = (f"{row.value:.6f}", f"{row.theory:.6f}")
-        table.add_row(scene, prediction, row.metric, *cells, row.unit, mark, end_section=False)
-        before = row
-    return table
+        heading = f"{row.scene}: {row.prediction}"
+        if heading != before:
+            lines.append(heading)
+            before = heading
+        numbers = f"{row.value:11.6f} {row.theory:11.6f} ± {row.tolerance:<7.2g}"
+        why = row.why if row.agrees else f"{row.why} (DIFFERS)"
+        lines.append(f"  {row.metric:15} {numbers} {row.unit:3} {why}")
+    return "\n".join(lines)
