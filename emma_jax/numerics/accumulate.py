@@ -161,7 +161,7 @@ def log2_ratio(a: tuple[Any, Any], b: tuple[Any, Any], xp: Any) -> Any:
     dtype = a[0].dtype
     defined = b[0] > 0
     quotient = a[0] / xp.where(defined, b[0], dtype.type(1))
-    value = xp.log2(quotient) + (a[1] - b[1]).astype(dtype)
+    value = xp.log2(xp.where(quotient > 0, quotient, dtype.type(1))) + (a[1] - b[1]).astype(dtype)
     value = xp.where(a[0] > 0, value, dtype.type(-np.inf))
     return xp.where(defined, value, dtype.type(np.nan))
 

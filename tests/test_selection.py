@@ -1,0 +1,126 @@
+"""Medians and quantiles by selection. Oracle: a sorted list of the multiset."""
+
+from __future__ import annotations
+
+import functools
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType
+from jax.sharding import PartitionSpec as P
+
+from emma_jax.numerics import keys, limbs, selection
+
+MIDDLE = jax.jit(selection.middle_keys)
+
+
+def middle_two(values, weights=None, used=None):
+    """The two middle entries of the multiset, by sorting it."""
+    w = np.ones(len(values), int) if weights is None else np.asarray(weights, int)
+    w = w if used is None else w * np.asarray(used, int)
+    ordered = np.sort(np.repeat(values, w))
+    return ordered[[(len(ordered) - 1) // 2, len(ordered) // 2]]
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.floats(width=32, allow_nan=False), st.integers(0, 5), st.booleans()), min_size=7, max_size=7
+    ).filter(lambda t: any(w and u for _, w, u in t))
+)
+def test_middle(entries):
+    """Any floats, subnormals and infinities included, with masks and weights: the sorted multiset, traced and host."""
+    x, w, used = (np.array([e[i] for e in entries]) for i in range(3))
+    x, w = x.astype(np.float32), w.astype(np.uint32)
+    k = keys.order_key(x)
+    want = middle_two(x, w, used)
+    assert np.array_equal(keys.key_value(np.asarray(MIDDLE(k, used, w)), np.float32), want)
+    host = selection.middle_keys_host(k.copy(), 0, np.where(used, w, 0))
+    assert np.array_equal(keys.key_value(host, np.float32), want)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 1000, 1001, 70_000])
+def test_long(n):
+    """Unweighted, with ties: NumPy's median of float32; keys that do not count are the largest on the host."""
+    x = np.round(np.random.default_rng(n).normal(size=n), 2).astype(np.float32)
+    k = keys.order_key(x)
+    want = middle_two(x)
+    assert np.array_equal(keys.key_value(np.asarray(MIDDLE(k, None)), np.float32), want)
+    padded = np.concatenate([k, np.full(5, keys.nan_key(k), np.uint32)])
+    assert np.array_equal(keys.key_value(selection.middle_keys_host(padded, n), np.float32), want)
+    assert np.isclose(np.mean(want.astype(np.float64)), np.median(x.astype(np.float64)), rtol=0, atol=1e-12)
+
+
+def test_heavy_weights():
+    """Weights that sum to nearly 2^48: ranks beyond 32 bits are exact."""
+    x = np.float32([3, 1, 2, 5, 4])
+    w = np.uint32([2**32 - 1, 2**32 - 1, 1, 2**32 - 1, 2**32 - 1])
+    k = np.tile(keys.order_key(x), 13_000)
+    got = keys.key_value(np.asarray(MIDDLE(k, None, np.tile(w, 13_000))), np.float32)
+    assert got.tolist() == [3.0, 3.0]
+
+
+def test_float64_keys():
+    """64-bit keys take four passes: exact on scores that collide in float32."""
+    x = 1 + np.arange(1001) * 1e-12
+    np.random.default_rng(0).shuffle(x)
+    with jax.enable_x64(True):
+        got = keys.key_value(np.asarray(jax.jit(selection.middle_keys)(keys.order_key(x), None)), np.float64)
+    assert np.array_equal(got, middle_two(x))
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(0, 9), min_size=11, max_size=11), st.fractions(0, Fraction(99, 100), max_denominator=1000))
+def test_quantile(values, share):
+    """The first key at which more than a share of the total is counted, as rationals."""
+    (got,) = selection.select(
+        jnp.asarray(values, jnp.uint32), None, [selection.quantile(share.numerator, share.denominator)]
+    )
+    want = next(v for v in sorted(values) if sum(x <= v for x in values) > share * 11)
+    assert int(got) == want
+
+
+def test_vmap():
+    """Row by row under vmap."""
+    x = np.random.default_rng(3).normal(size=(4, 50)).astype(np.float32)
+    got = jax.jit(jax.vmap(lambda k: selection.middle_keys(k, None)))(keys.order_key(x))
+    assert np.array_equal(keys.key_value(np.asarray(got), np.float32), [middle_two(r) for r in x])
+
+
+def test_buffer():
+    """Merged in any order: the same sorted buffer; more keys than it holds sets overflow; gathered over 8 devices."""
+    rng = np.random.default_rng(4)
+    k = keys.order_key(np.round(rng.normal(size=64), 1).astype(np.float32))
+    w, used = rng.integers(0, 3, 64).astype(np.uint32), rng.random(64) < 0.8
+    fill = jax.jit(functools.partial(selection.fill_buffer, 80))
+    whole = fill(k, used, w)
+    parts = [fill(k[i : i + 16], used[i : i + 16], w[i : i + 16]) for i in (32, 0, 48, 16)]
+    merged = functools.reduce(functools.partial(selection.buffer_merge, 80), parts)
+    assert all(np.array_equal(merged[name], whole[name]) for name in whole)
+    real = np.asarray(whole["weight"]) > 0
+    assert np.array_equal(np.asarray(whole["keys"])[real], np.sort(k[used & (w > 0)]))
+    small = selection.fill_buffer(10, jnp.asarray(k), None)
+    assert limbs.to_int(small["overflow"]) == 1 and limbs.to_int(whole["overflow"]) == 0
+    mesh = jax.make_mesh((8,), ("d",), axis_types=(AxisType.Auto,))
+
+    @jax.jit
+    @functools.partial(jax.shard_map, mesh=mesh, in_specs=P("d"), out_specs=P())
+    def gathered(k, used, w):
+        return selection.buffer_all_reduce(80, selection.fill_buffer(80, k, used, w), "d")
+
+    assert all(np.array_equal(v, whole[name]) for name, v in gathered(k, used, w).items())
+
+
+def test_middle_bins():
+    """Bins of the two middle entries of a histogram, on the host and traced, for a stack of two."""
+    counts = np.zeros((2, selection.BINS, 2), np.uint32)
+    counts[0, [5, 9], 0] = 3
+    counts[1, 7, 1] = 1
+    for xp in (np, jnp):
+        low, high = selection.middle_bins(xp.asarray(counts), xp)
+        assert np.asarray(low).tolist() == [5, 7] and np.asarray(high).tolist() == [9, 7]
