@@ -652,6 +652,11 @@ def _score_boards(
     from emma_jax.emval import score_boards
 
     with _progress("scoring") as progress:
+
+        def show(done: int, total: int, board: str) -> None:
+            group, _, name = board.rpartition("/")
+            progress(done, total, f"{group}/{name[:10]}" if name else "")
+
         return score_boards(
             truth,
             pred,
@@ -661,7 +666,7 @@ def _score_boards(
             allow_missing=allow_missing,
             output=output,
             resume=resume,
-            progress=progress,
+            progress=show,
         )
 
 

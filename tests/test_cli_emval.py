@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from pathlib import Path
@@ -58,7 +59,7 @@ def test_ring_slot_from_the_command_line(ring_slot: tuple[Path, Path], tmp_path:
     assert content["validity"]["mag_wmae"]["n_used"] == 101 and content["notes"]["reference"] == "equal"
     assert content["checks"]["truth"]["quality"]["grades"]["cqm"] == "acceptable"
     code, out, err = run(*arguments)
-    assert (code, err) == (0, "") and "0.2572942" in out and "dB" in out and "rad" in out and "lower" in out
+    assert (code, err) == (0, "") and "0.2572942" in out and "dB" in out and "rad" in out and "ph_wmae ↓" in out
     assert "acceptable" in out and "prediction" in out
 
 
@@ -163,11 +164,42 @@ def test_a_data_set_from_the_command_line(tmp_path: Path) -> None:
     assert content["id"]["values"]["rel_l2_avg"] == pytest.approx((means["rel_l2_E"] + means["rel_l2_H"]) / 2, rel=1e-6)
     code, out, err = run(*arguments)
     assert (code, err) == (0, "")
-    for word in ("public", "private_challenge", "ID", "OOD", "3 boards", "1 board", "rel_l2_avg", "ph_wmae", "rad"):
+    for word in [
+        "public",
+        "challenge",
+        "ID",
+        "OOD",
+        "3 boards",
+        "1 boards",
+        "rel_l2_avg ↓",
+        "local_cos_q50_E ↑",
+        "ph_wmae",
+        "rad",
+    ]:
         assert word in out
     assert f"{means['mag_wmae']:.6g}" in out
     public = strict(run(*arguments, "--groups", "public", "--protocol", "SP", "--json")[1])
     assert list(public["groups"]) == ["public"] and list(public["ood"]["values"]) == []
+
+
+def test_tables_fit_a_terminal(tmp_path: Path) -> None:
+    """At 80 columns no number of the tables is cut. Oracle: every value's text stands in the rendered table."""
+    from rich.console import Console
+
+    from emma_jax.emval import score_boards, score_files
+    from emma_jax.report import board_tables
+
+    write_data_set(tmp_path)
+    document = score_boards(tmp_path / "truth", tmp_path / "pred").to_dict()
+    pair = [next((tmp_path / side).rglob("sparams.h5" if side == "truth" else "*.npz")) for side in ("truth", "pred")]
+    one = score_files(pair[0], pair[0], "SP").to_document()
+    for content, digits in ((document, 6), (one, 9)):
+        console = Console(width=80, file=io.StringIO(), highlight=False)
+        for part in board_tables(content):
+            console.print(part, soft_wrap=isinstance(part, str), markup=False)
+        text = console.file.getvalue()
+        values = [content["values"]] if "values" in content else [content[k]["values"] for k in ("id", "ood")]
+        assert "…" not in text and all(f"{v:.{digits}g}" in text for vs in values for v in vs.values())
 
 
 def test_missing_boards_and_wrong_checksums(tmp_path: Path) -> None:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 __all__ = ["board_tables", "checks_table"]
 
+_ARROWS = {"higher": "↑", "lower": "↓"}
+
 
 def board_tables(document: Mapping[str, Any]) -> list[Table | str]:
     """A result as tables, and what has to be known beside them as lines of text.
@@ -34,12 +36,10 @@ def checks_table(checks: Mapping[str, Mapping[str, Any]]) -> Table:
       A rich table: largest singular value of S (1 is lossless), share of frequencies above 1, largest |S - S^T|, and
       the IEEE 370 figures in percent (100 is best) with their grades.
     """
-    from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    look: dict[str, Any] = {"title_justify": "left", "box": box.SIMPLE_HEAD, "pad_edge": False}
-    table = Table(title="S-parameters", collapse_padding=True, **look)
+    table = Table(title="S-parameters", **_look())
     table.add_column("", overflow="fold")
     for head in ("ports\npoints", "largest σ\n(passive: 1)", "above 1", "|S − Sᵀ|", "PQM %", "RQM %", "CQM %"):
         table.add_column(head, justify="right", no_wrap=True)
@@ -54,6 +54,13 @@ def checks_table(checks: Mapping[str, Mapping[str, Any]]) -> Table:
             *(_graded(quality, figure) for figure in ("pqm", "rqm", "cqm")),
         )
     return table
+
+
+def _look() -> dict[str, Any]:
+    """What makes a table fit 80 columns."""
+    from rich import box
+
+    return {"title_justify": "left", "box": box.SIMPLE_HEAD, "pad_edge": False, "collapse_padding": True}
 
 
 def _difference(check: Mapping[str, Any]) -> str:
@@ -88,13 +95,15 @@ def _data_set(document: Mapping[str, Any]) -> list[Table | str]:
 
     columns = {**document["groups"], "ID": document["id"], "OOD": document["ood"]}
     columns = {name: entry for name, entry in columns.items() if entry["n_boards"]}
-    table = Table(title=f"EMVal {document['protocol']}, mean over boards", title_justify="left")
-    for head in ("metric", "unit", "better"):
-        table.add_column(head)
+    table = Table(title=f"EMVal {document['protocol']}, mean over boards", **_look())
+    table.add_column("metric", no_wrap=True)
+    table.add_column("unit", no_wrap=True)
     for name, entry in columns.items():
-        table.add_column(f"{name}\n{entry['n_boards']} board{'s' * (entry['n_boards'] > 1)}", justify="right")
+        head = name.replace("private_", "private\n")
+        table.add_column(f"{head}\n{entry['n_boards']} boards", justify="right", no_wrap=True)
     for name, unit, better in _metric_info(list(next(iter(columns.values()))["values"])):
-        table.add_row(name, unit, better, *(f"{entry['values'][name]:.6g}" for entry in columns.values()))
+        label = f"{name} {_ARROWS.get(better, '')}".rstrip()
+        table.add_row(label, unit, *(f"{entry['values'][name]:.6g}" for entry in columns.values()))
     return [table, *_notes(document)]
 
 
@@ -120,13 +129,15 @@ def _two_files(document: Mapping[str, Any]) -> list[Table | str]:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(document["id"]), title_justify="left")
-    for head in ("metric", "value", "unit", "better", "validity"):
-        table.add_column(head, justify="right" if head == "value" else "left")
+    table = Table(title=Text(document["id"]), **_look())
+    for head in ("metric", "value", "unit"):
+        table.add_column(head, justify="right" if head == "value" else "left", no_wrap=True)
+    table.add_column("validity", overflow="fold")
     values, validity = document["values"], document.get("validity", {})
     for name, unit, better in _metric_info(list(values)):
         counts = {k: v for k, v in validity.get(name, {}).items() if v or k in ("n", "n_used")}
-        table.add_row(name, f"{values[name]:.9g}", unit, better, ", ".join(f"{k} {v}" for k, v in counts.items()))
+        label = f"{name} {_ARROWS.get(better, '')}".rstrip()
+        table.add_row(label, f"{values[name]:.9g}", unit, ", ".join(f"{k} {v}" for k, v in counts.items()))
     parts: list[Table | str] = [table]
     reference, frequencies = document["notes"].get("reference"), document["notes"]["frequencies"]
     if reference == "renormalized":

@@ -549,8 +549,8 @@ def _log_ticks(axis: Any, low: float, high: float) -> None:
     """Plain numbers at 1, 2, 5 where a logarithmic axis spans little."""
     from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-    if high < 3000 * low:
-        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if high < 100 * low else (1.0,)))
+    if high < 1000 * low:
+        axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter(StrMethodFormatter("{x:g}"))
         axis.set_minor_formatter(NullFormatter())
 
@@ -618,7 +618,9 @@ def _draw_fields(
         raise ShapeError(f"no port {port + 1} or frequency {index} in {list(shape)}", argument="port")
     seen = np.ones(shape[2], bool) if where is None else np.broadcast_to(where, shape[:3])[port, index]
     at = f"port {port + 1}"
-    if frequency_hz is not None:
+    if frequency_hz is None:
+        at += f", frequency {index + 1} of {shape[1]}"
+    else:
         f = float(np.asarray(frequency_hz)[index])
         scale, unit = _frequency_unit(f)
         at += f", {f / scale:g} {unit}"
