@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 import emma_jax
 from emma_jax import cli
+from emma_jax.cli import shared
 from emma_jax.io import write_npz
 
 TASKS = ("E-LOC-AOA", "E-ID-AMC")
@@ -307,14 +308,14 @@ def test_the_compilation_cache_follows_the_environment(monkeypatch, tmp_path):
     """Claim: XDG_CACHE_HOME places it, a variable of JAX's own wins, and a place that cannot be made is no failure."""
     updates = {}
     monkeypatch.setattr("jax.config.update", lambda key, value: updates.update({key: value}))
-    cli._use_compilation_cache()
+    shared.use_compilation_cache()
     assert updates == {}
     monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    cli._use_compilation_cache()
+    shared.use_compilation_cache()
     assert updates == {}
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    cli._use_compilation_cache()
+    shared.use_compilation_cache()
     assert updates["jax_compilation_cache_dir"] == str(tmp_path / "emma-jax" / "xla")
     assert (tmp_path / "emma-jax" / "xla").is_dir()
