@@ -230,16 +230,21 @@ class LabelFile:
         )
 
 
-def _require_inner_path(path: Any) -> None:
-    """Nothing that any operating system reads as absolute, as a drive, or as going up."""
-    inner = (
+def is_inner_path(path: Any) -> bool:
+    """Whether a path stays in its folder: nothing that any system reads as absolute, as a drive, or as going up."""
+    return (
         isinstance(path, str)
         and path.isprintable()
         and "\\" not in path
         and not PureWindowsPath(path).drive
         and all(part not in ("", ".", "..") for part in path.split("/"))
     )
-    _require(inner, f"has to be a relative path inside the release folder, not {reprlib.repr(path)}", "labels")
+
+
+def _require_inner_path(path: Any) -> None:
+    _require(
+        is_inner_path(path), f"has to be a relative path inside the release folder, not {reprlib.repr(path)}", "labels"
+    )
 
 
 @dataclass(frozen=True)

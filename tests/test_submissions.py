@@ -21,7 +21,7 @@ from emma_jax.errors import (
 )
 from emma_jax.io import write_npz
 from emma_jax.release import build_release, load_release
-from emma_jax.submissions import load_result, load_submission, score_submission, write_result
+from emma_jax.submissions import Limits, load_result, load_submission, score_submission, write_result
 
 CLASSES = {"E-LOC-LOS": 2, "E-ID-DRONE": 2, "E-ID-FP": 4, "E-ID-AMC": 3}
 TASKS = ("E-LOC-AOA", *CLASSES)
@@ -416,7 +416,7 @@ def test_unreadable_prediction_files_are_named(small, submission):
         with pytest.raises(EvaluationError, match=r"preds/E-LOC-AOA/env-a\.npz"):
             score_submission(submission, small)
     with pytest.raises(FileFormatError, match="more than the limit of 100"):
-        score_submission(submission, small, max_bytes=100)
+        score_submission(submission, small, limits=Limits(file_bytes=100))
 
 
 def test_a_release_without_data_cannot_score(submission):
