@@ -39,6 +39,7 @@ _LAZY = {
     "load_release": "release",
     "per_sample": "evaluate",
     "register_task": "tasks",
+    "sweep": "evaluate",
 }
 _SUBMODULES = ("emval", "io", "metrics", "training")
 
@@ -92,6 +93,7 @@ if TYPE_CHECKING:
     from emma_jax.evaluate import evaluate as evaluate
     from emma_jax.evaluate import evaluate_groups as evaluate_groups
     from emma_jax.evaluate import per_sample as per_sample
+    from emma_jax.evaluate import sweep as sweep
     from emma_jax.release import Anchor as Anchor
     from emma_jax.release import Release as Release
     from emma_jax.release import freeze_release as freeze_release
