@@ -7,12 +7,14 @@ so that a clean evaluation pays for no extra pass.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from emma_jax.errors import EvaluationError, LabelError, NonFiniteError, ShapeError
 
@@ -21,9 +23,11 @@ __all__ = [
     "aligned_empty",
     "chunk_plan",
     "enable_x64",
+    "fetched",
     "first_index",
     "host_array",
     "host_labels",
+    "is_spread",
     "is_traced",
     "narrow",
     "raise_label",
@@ -54,14 +58,68 @@ def enable_x64(on: bool) -> contextlib.AbstractContextManager[Any]:
     return jax.enable_x64(True)
 
 
-def host_array(x: Any, argument: str, task: str | None = None) -> Any:
-    """A concrete argument as a NumPy array (JAX arrays on CPU without a copy; on an accelerator they stay there)."""
+def is_spread(x: Any) -> bool:
+    """Whether a concrete array is cut into pieces that lie on several devices (of this process, or of several)."""
+    if not isinstance(x, jax.Array) or isinstance(x, jax.core.Tracer):
+        return False
+    return len(x.sharding.device_set) > 1 and not x.is_fully_replicated
+
+
+def fetched(tree: Any) -> Any:
+    """Arrays as NumPy: what is spread over devices is gathered, over processes by a collective that all have to
+    join."""
+
+    def fetch(x: Any) -> Any:
+        if not isinstance(x, jax.Array):
+            return x
+        if not (x.is_fully_addressable or x.is_fully_replicated):
+            whole = NamedSharding(x.sharding.mesh, PartitionSpec())  # type: ignore[attr-defined]
+            x = _copied(whole)(x)
+        return np.asarray(x)
+
+    return jax.tree_util.tree_map(fetch, tree)
+
+
+@functools.cache
+def _copied(sharding: NamedSharding) -> Any:
+    return jax.jit(lambda x: x, out_shardings=sharding)
+
+
+def _on_auto_mesh(x: jax.Array) -> jax.Array:
+    """The array on a mesh of automatic axes: the type of an Explicit one would forbid the reshapes of a kernel. Nothing
+    is copied."""
+    mesh, spec = x.sharding.mesh, x.sharding.spec  # type: ignore[attr-defined]
+    auto = Mesh(mesh.devices, mesh.axis_names)
+    return x if auto == mesh else jax.device_put(x, NamedSharding(auto, spec))
+
+
+def host_array(x: Any, argument: str, task: str | None = None, *, spread: bool = False) -> Any:
+    """A concrete argument as a NumPy array (JAX arrays on CPU without a copy; on an accelerator they stay there).
+
+    Args:
+      x: anything `numpy.asarray` takes.
+      argument: name of the argument, for errors.
+      task: name of the task, for errors.
+      spread: whether an array that is sharded over devices may stay so; otherwise it is gathered.
+
+    Raises:
+      EvaluationError: not numbers; or spread over processes where ``spread`` is False.
+    """
     if isinstance(x, jax.Array):
         if x.dtype == jnp.dtype(object):  # pragma: no cover - JAX has no such dtype today
             raise EvaluationError("an array of objects is not data", task=task, argument=argument)
         if jnp.issubdtype(x.dtype, jax.dtypes.extended):
             raise EvaluationError(f"dtype {x.dtype} is not data", task=task, argument=argument)
-        if all(d.platform == "cpu" for d in x.devices()) and x.is_fully_addressable:
+        if spread and is_spread(x) and isinstance(x.sharding, NamedSharding):
+            return _on_auto_mesh(x)
+        if not (x.is_fully_addressable or x.is_fully_replicated):
+            raise EvaluationError(
+                "is spread over processes; only evaluate and update take it so. Gather it first, or score what each "
+                "process has and merge the states",
+                task=task,
+                argument=argument,
+            )
+        if is_spread(x) or all(d.platform == "cpu" for d in x.devices()):
             return np.asarray(x)
         return x
     if isinstance(x, np.ma.MaskedArray):
@@ -92,6 +150,10 @@ def narrow(x: Any) -> tuple[Any, bool]:
         leaves, structure = jax.tree_util.tree_flatten(x)
         pairs = [narrow(v) for v in leaves]
         return jax.tree_util.tree_unflatten(structure, [v for v, _ in pairs]), any(wide for _, wide in pairs)
+    if is_spread(x) and x.dtype.kind in "fciu" and x.dtype.itemsize >= 8 and x.dtype != np.complex64:
+        with enable_x64(True):
+            small, fits = _narrowed(x)
+            return (small, False) if bool(fits) else (x, True)
     if not isinstance(x, np.ndarray) or x.dtype.kind not in "fciu" or x.dtype.itemsize < 8 or x.dtype == np.complex64:
         return x, False
     if x.dtype.kind in "iu":
@@ -103,6 +165,14 @@ def narrow(x: Any) -> tuple[Any, bool]:
     if same.all() or bool(np.all(same | ((small != small) & (x != x)))):
         return small, False
     return x, True
+
+
+@jax.jit
+def _narrowed(x: Any) -> tuple[Any, Any]:
+    """A 64-bit array in 32 bits, and whether it says the same."""
+    kinds = {"f": jnp.float32, "c": jnp.complex64}
+    small = x.astype(kinds.get(x.dtype.kind, jnp.int32))
+    return small, jnp.all((small.astype(x.dtype) == x) | ((small != small) & (x != x)))
 
 
 def host_labels(labels: Any, argument: str = "labels", task: str | None = None) -> Any:
@@ -120,23 +190,23 @@ def host_labels(labels: Any, argument: str = "labels", task: str | None = None) 
     return labels
 
 
-def sample_mask(where: Any, shape: tuple[int, ...] | None, task: str | None = None) -> Any:
+def sample_mask(where: Any, shape: tuple[int, ...] | None, task: str | None = None, *, spread: bool = False) -> Any:
     """``where`` as bool, broadcast to the sample axes (unless they are not known yet); None stays None."""
     if where is None:
         return None
     traced = isinstance(where, jax.core.Tracer)
-    where = where if traced else host_array(where, "where", task)
+    where = where if traced else host_array(where, "where", task, spread=spread)
     if where.dtype != jnp.bool_:
         raise EvaluationError(f"must be bool; got dtype {where.dtype}", task=task, argument="where")
     return where if shape is None else _broadcast(where, shape, "where", task)
 
 
-def sample_weights(weights: Any, shape: tuple[int, ...], task: str | None = None) -> Any:
+def sample_weights(weights: Any, shape: tuple[int, ...], task: str | None = None, *, spread: bool = False) -> Any:
     """Integer multiplicities as uint32, broadcast to the sample axes; None stays None."""
     if weights is None:
         return None
     traced = isinstance(weights, jax.core.Tracer)
-    weights = weights if traced else host_array(weights, "weights", task)
+    weights = weights if traced else host_array(weights, "weights", task, spread=spread)
     if not (jnp.issubdtype(weights.dtype, jnp.integer) or weights.dtype == jnp.bool_):
         raise EvaluationError(
             f"must be non-negative integers (multiplicities), so that states stay integers; got dtype {weights.dtype}",
@@ -155,9 +225,18 @@ def sample_weights(weights: Any, shape: tuple[int, ...], task: str | None = None
         if int(weights.sum(dtype=np.uint64)) >= 1 << 48:
             raise EvaluationError("must sum to less than 2^48", task=task, argument="weights")
         return weights
+    if is_spread(weights) and weights.dtype != jnp.bool_ and bool(_suspect(weights)):
+        return sample_weights(fetched(weights), shape, task)  # which judges exactly, and says what is wrong
     # Under trace values are not looked at: a negative weight counts as 0.
     weights = jnp.where(weights > 0, weights, jnp.zeros((), weights.dtype)) if weights.dtype != jnp.bool_ else weights
     return _broadcast(weights.astype(jnp.uint32), shape, "weights", task)
+
+
+@jax.jit
+def _suspect(weights: Any) -> Any:
+    """Whether weights may be out of range, one by one or (to a factor of two) in sum."""
+    huge = weights > 0xFFFFFFFF if weights.dtype.itemsize > 4 else False
+    return jnp.any((weights < 0) | huge) | (jnp.sum(weights.astype(jnp.float32)) >= 2.0**47)
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], argument: str, task: str | None) -> Any:

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
 from emma_jax import checks
@@ -252,20 +253,30 @@ def host_summaries(
 ) -> tuple[tuple[Metric, ...], dict[str, Any], tuple[Any, Any, Any]]:
     """Resolved metrics, their exact summaries (NumPy), and the arrays as given, for messages: preds, labels, mask."""
     given = preds, labels = metrics[0]._ingest(metrics, preds, labels, where, weights, task)
-    preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task)
+    preds, labels, metrics, mask, weights = prepare(metrics, preds, labels, where, weights, task, spread=True)
+    # A sample of weight 0 is not there either, so a message must not name it.
+    there = mask if weights is None else both(mask, weights > 0)
     preds, wide_preds = checks.narrow(preds)
     labels, wide_labels = checks.narrow(labels)
     wide = wide_preds or wide_labels
     summaries: dict[str, Any] = {}
-    for m in metrics:
+    if any(map(checks.is_spread, jax.tree_util.tree_leaves((preds, labels, mask, weights)))):
+        # A metric whose one-shot summary is the state of its stream adds up states; the others need the samples.
+        sums = tuple(m for m in metrics if type(m)._summary is Metric._summary)
+        if sums:
+            states = sharded_states(sums, preds, labels, mask, weights, wide)
+            summaries |= {} if states is None else jax.tree_util.tree_map(np.asarray, states)
+        if len(summaries) < len(metrics):
+            preds, labels, mask, weights = (checks.fetched(x) for x in (preds, labels, mask, weights))
+    left = tuple(m for m in metrics if m.name not in summaries)
+    for m in left:
         if m.name not in summaries:
-            summaries |= m._host_summaries(metrics, preds, labels, mask, weights, wide)
+            summaries |= m._host_summaries(left, preds, labels, mask, weights, wide)
     rest = tuple(m for m in metrics if m.name not in summaries)
     if rest:
         summaries |= chunked_states(rest, preds, labels, mask, weights, wide)
-    # A sample of weight 0 is not there either, so a message must not name it.
-    there = mask if weights is None else both(mask, weights > 0)
-    return metrics, summaries, (_convert(given[0], "preds", task), _convert(given[1], "labels", task), there)
+    arrays = [_convert(x, name, task, spread=True) for x, name in zip(given, ("preds", "labels"))]
+    return metrics, summaries, (arrays[0], arrays[1], there)
 
 
 def raise_on_bad(metrics: tuple[Metric, ...], summaries: Any, preds: Any, labels: Any, mask: Any, task: str) -> None:
@@ -276,7 +287,7 @@ def raise_on_bad(metrics: tuple[Metric, ...], summaries: Any, preds: Any, labels
             raise EmptyEvaluationError("no sample to score", task=task, argument="preds")
         nonfinite, invalid = limbs.to_int(state["n_nonfinite"]), limbs.to_int(state["n_invalid_label"])
         if nonfinite or invalid:
-            m._explain(preds, labels, mask, task)
+            m._explain(checks.fetched(preds), checks.fetched(labels), checks.fetched(mask), task)
             kind = NonFiniteError if nonfinite else LabelError
             raise kind("bad values", task=task, count=nonfinite or invalid)  # pragma: no cover - _explain finds them
         m._check_state(state, task)
@@ -308,12 +319,21 @@ def _validity(m: Metric, state: Any, xp: Any) -> Validity:
     return Validity(**counters, n_absent_classes=limbs.widen(m._absent(state, xp)))
 
 
-def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, weights: Any, task: str) -> Any:
-    """Static checks common to both modes; converts what is concrete."""
+def prepare(
+    metrics: tuple[Metric, ...],
+    preds: Any,
+    labels: Any,
+    where: Any,
+    weights: Any,
+    task: str,
+    *,
+    spread: bool = False,
+) -> Any:
+    """Static checks common to both modes; converts what is concrete. ``spread``: sharded arrays may stay sharded."""
     traced = checks.is_traced(preds, labels, where, weights)
     preds, labels = metrics[0]._ingest(metrics, preds, labels, where, weights, task)
-    preds = _convert(preds, "preds", task)
-    labels = _convert(labels, "labels", task)
+    preds = _convert(preds, "preds", task, spread=spread)
+    labels = _convert(labels, "labels", task, spread=spread)
     if traced:
         preds, labels = jax.tree_util.tree_map(lax.stop_gradient, (preds, labels))
     for x, argument in ((preds, "preds"), (labels, "labels")):
@@ -321,7 +341,7 @@ def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, we
             raise ShapeError(f"needs one array; got a dict of {', '.join(map(str, x))}", task=task, argument=argument)
     for m in metrics:
         preds, labels = m._arrange(preds, labels, task)
-    mask = checks.sample_mask(where, None, task)
+    mask = checks.sample_mask(where, None, task, spread=spread)
     metrics = tuple(m._resolve(preds, labels, mask, task) for m in metrics)
     shape = metrics[0]._sample_shape(preds, labels, task)
     for m in metrics[1:]:
@@ -330,8 +350,8 @@ def prepare(metrics: tuple[Metric, ...], preds: Any, labels: Any, where: Any, we
         labels = checks.host_labels(labels, task=task)
         if any(m._preds_are_labels(preds, task) for m in metrics if isinstance(m, ClassLabels)):
             preds = checks.host_labels(preds, "preds", task)
-    mask = checks.sample_mask(mask, shape, task)
-    return preds, labels, metrics, mask, checks.sample_weights(weights, shape, task)
+    mask = checks.sample_mask(mask, shape, task, spread=spread)
+    return preds, labels, metrics, mask, checks.sample_weights(weights, shape, task, spread=spread)
 
 
 def with_lengths(metrics: Sequence[Metric], labels: Any, lengths: Any, task: str) -> Any:
@@ -345,12 +365,12 @@ def with_lengths(metrics: Sequence[Metric], labels: Any, lengths: Any, task: str
     return SignalBatch(labels, lengths)
 
 
-def _convert(x: Any, argument: str, task: str) -> Any:
+def _convert(x: Any, argument: str, task: str, *, spread: bool = False) -> Any:
     if isinstance(x, dict):
-        return {k: _convert(v, f"{argument}[{k!r}]", task) for k, v in x.items()}
+        return {k: _convert(v, f"{argument}[{k!r}]", task, spread=spread) for k, v in x.items()}
     if dataclasses.is_dataclass(x):
-        return jax.tree_util.tree_map(lambda leaf: _convert(leaf, argument, task), x)
-    return x if isinstance(x, jax.core.Tracer) else checks.host_array(x, argument, task)
+        return jax.tree_util.tree_map(lambda leaf: _convert(leaf, argument, task, spread=spread), x)
+    return x if isinstance(x, jax.core.Tracer) else checks.host_array(x, argument, task, spread=spread)
 
 
 class ClassLabels:
@@ -413,6 +433,52 @@ def with_rows(mask: Any, rows: Any, shape: tuple[int, ...]) -> Any:
 def _batch_states(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, rows: Any) -> Any:
     mask = with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
     return {m.name: m._stats(preds, labels, mask, weights) for m in metrics}
+
+
+# --- arrays that lie on several devices: each scores its rows, and only states travel ---------------------------
+
+
+def sharded_states(
+    metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, wide: bool
+) -> dict[str, State] | None:
+    """States of a batch whose rows (first axis) lie on several devices: one kernel a device, on its own rows, and the
+    states added up by integer addition. Arrays that lie otherwise are brought to the rows' layout.
+
+    Returns:
+      The states, on every device; None where no array is cut along its first axis.
+    """
+    args = preds, labels, mask, weights
+    leaves, structure = jax.tree_util.tree_flatten(args)
+    found = next((layout for x in leaves if (layout := _row_layout(x)) is not None), None)
+    if found is None:
+        return None
+    mesh, names = found
+    rows = NamedSharding(mesh, PartitionSpec(names))
+    with checks.enable_x64(wide):
+        placed = jax.tree_util.tree_unflatten(structure, [jax.device_put(x, rows) for x in leaves])
+        with jax.set_mesh(mesh):  # the caller may have set another one
+            return sharded_kernel(metrics, mesh, names)(*placed)
+
+
+def _row_layout(x: Any) -> tuple[Any, Any] | None:
+    """Mesh, and the names of its axes over which the first axis of an array is cut; None where it is in one piece."""
+    if not checks.is_spread(x) or not isinstance(x.sharding, NamedSharding):
+        return None
+    mesh, spec = x.sharding.mesh, x.sharding.spec
+    names = spec[0] if len(spec) else None
+    names = () if names is None else (names,) if isinstance(names, str) else tuple(names)
+    return (mesh, names) if math.prod(mesh.shape[k] for k in names) > 1 else None
+
+
+@functools.cache
+def sharded_kernel(metrics: tuple[Metric, ...], mesh: Any, names: tuple[str, ...]) -> Any:
+    """The compiled function behind `sharded_states`, of preds, labels, mask and weights."""
+
+    def local(preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
+        state = _updated(metrics, "", init_states(metrics, names), preds, labels, mask, weights, None)
+        return all_reduce_states(metrics, state, names)
+
+    return jax.jit(jax.shard_map(local, mesh=mesh, in_specs=PartitionSpec(names), out_specs=PartitionSpec()))
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -552,7 +618,7 @@ def update_states(
     """States with one more batch."""
     metrics = tuple(metrics)
     traced = checks.is_traced(state, preds, labels, where, weights)
-    preds, labels, resolved, mask, weights = prepare(metrics, preds, labels, where, weights, task)
+    preds, labels, resolved, mask, weights = prepare(metrics, preds, labels, where, weights, task, spread=not traced)
     for m, r in zip(metrics, resolved):
         _check_shapes(state[m.name], r, task)
     run = _run(_updated, resolved, task)
@@ -561,10 +627,23 @@ def update_states(
         return run(state, preds, labels, mask, weights, None)
     preds, wide_preds = checks.narrow(preds)
     labels, wide_labels = checks.narrow(labels)
+    if any(map(checks.is_spread, jax.tree_util.tree_leaves((preds, labels, mask, weights)))):
+        batch = sharded_states(resolved, preds, labels, mask, weights, wide_preds or wide_labels)
+        if batch is not None:
+            return _run(_merged, resolved, "")(*_side_by_side(state, batch))
+        preds, labels, mask, weights = (checks.fetched(x) for x in (preds, labels, mask, weights))
     with checks.enable_x64(wide_preds or wide_labels):
         for *args, rows in chunks(preds, labels, mask, weights, metrics[0]._chunk_axes(preds, labels)):
             state = run(state, *args, rows)
     return state
+
+
+def _side_by_side(state: Any, batch: Any) -> tuple[Any, Any]:
+    """A state and that of a sharded batch on the same devices: those of the batch if they are of several processes."""
+    leaf = jax.tree_util.tree_leaves(batch)[0]
+    if leaf.is_fully_addressable:
+        return state, jax.tree_util.tree_map(np.asarray, batch)
+    return jax.device_put(state, leaf.sharding), batch
 
 
 def _check_shapes(state: Any, m: Metric, task: str) -> None:
