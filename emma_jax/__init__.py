@@ -41,7 +41,7 @@ _LAZY = {
     "register_task": "tasks",
     "sweep": "evaluate",
 }
-_SUBMODULES = ("emval", "io", "metrics", "training")
+_SUBMODULES = ("emval", "io", "metrics", "sweeps", "training")
 
 __all__ = ["__version__", *sorted(_LAZY), *_SUBMODULES]
 
@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from emma_jax import emval as emval
     from emma_jax import io as io
     from emma_jax import metrics as metrics
+    from emma_jax import sweeps as sweeps
     from emma_jax import training as training
     from emma_jax.aggregate import Aggregator as Aggregator
     from emma_jax.aggregate import OODAvg as OODAvg
