@@ -31,6 +31,8 @@ _LAZY = {
     "SubmissionError": "errors",
     "Task": "tasks",
     "Validity": "scores",
+    "bootstrap": "uncertainty",
+    "compare": "uncertainty",
     "evaluate": "evaluate",
     "evaluate_groups": "evaluate",
     "freeze_release": "release",
@@ -104,3 +106,5 @@ if TYPE_CHECKING:
     from emma_jax.tasks import Task as Task
     from emma_jax.tasks import get_task as get_task
     from emma_jax.tasks import register_task as register_task
+    from emma_jax.uncertainty import bootstrap as bootstrap
+    from emma_jax.uncertainty import compare as compare
