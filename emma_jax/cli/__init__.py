@@ -9,7 +9,8 @@ from __future__ import annotations
 import io
 import sys
 
-from emma_jax.cli import demo, emval, release, scoring, sweep  # noqa: F401  (each registers its commands)
+# each registers its commands
+from emma_jax.cli import demo, emval, leaderboard, release, scoring, submission, sweep  # noqa: F401
 from emma_jax.cli.application import app
 
 __all__ = ["app", "main"]

@@ -1,9 +1,9 @@
-"""Commands that list tasks and score: ``tasks``, ``evaluate``, ``score``, ``leaderboard``."""
+"""Commands that list tasks and score: ``tasks``, ``evaluate``, ``score``."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -24,13 +24,6 @@ from emma_jax.cli.shared import (
 if TYPE_CHECKING:
     from emma_jax.scores import Scores
     from emma_jax.tasks import Task
-
-
-class TableFormat(StrEnum):
-    table = "table"
-    md = "md"
-    csv = "csv"
-    json = "json"
 
 
 @app.command()
@@ -173,48 +166,47 @@ def score(
     release: Annotated[str, typer.Option("--release", help="Release folder or manifest.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Result file (JSON) to write.")] = None,
     digest: DigestOption = None,
+    distributed: Annotated[
+        bool, typer.Option("--distributed", help="One of several processes: each scores a share, the first writes.")
+    ] = False,
+    coordinator: Annotated[
+        str | None, typer.Option("--coordinator", metavar="HOST:PORT", help="Where process 0 listens.")
+    ] = None,
+    processes: Annotated[int | None, typer.Option("--processes", help="How many processes; SLURM's or MPI's.")] = None,
+    process: Annotated[int | None, typer.Option("--process", help="Number of this one, from 0; likewise.")] = None,
+    heartbeat: Annotated[
+        float, typer.Option("--heartbeat", min=1.0, help="Seconds of silence after which a process counts as lost.")
+    ] = 20.0,
     as_json: JsonOption = False,
 ) -> None:
     """Scores a submission against a release: OOD-avg, every task and fold, the sim-to-real gap."""
+    if not distributed and (coordinator, processes, process) != (None, None, None):
+        raise typer.BadParameter("is for --distributed", param_hint="--coordinator, --processes, --process")
     use_compilation_cache()
     from emma_jax.release import load_release
     from emma_jax.submissions import score_submission, write_result
 
-    loaded = load_release(release, digest=digest)
+    def finish(result: dict[str, Any]) -> None:
+        if output is not None:
+            write_result(result, output)
+
     with progress_bar("scoring") as progress:
-        result = score_submission(submission, loaded, progress=progress)
-    if output is not None:
-        write_result(result, output)
+        if distributed:
+            from emma_jax.submissions.processes import find_launch, score_distributed
+
+            launch = find_launch(os.environ, coordinator=coordinator, processes=processes, process=process)
+            shared = score_distributed(
+                submission, release, launch, digest=digest, progress=progress, heartbeat_s=heartbeat, finish=finish
+            )
+            if shared is None:
+                return
+            result = shared
+        else:
+            result = score_submission(submission, load_release(release, digest=digest), progress=progress)
+            finish(result)
     if as_json:
         echo_json(result)
         return
     from emma_jax.report import build_leaderboard, to_table
 
     open_console().print(to_table(build_leaderboard([result])))
-
-
-@app.command()
-def leaderboard(
-    results: Annotated[
-        list[Path], typer.Argument(help="Result files of `emma-jax score`, or folders of them (*.json).")
-    ],
-    form: Annotated[TableFormat, typer.Option("--format", help="What to print.")] = TableFormat.table,
-) -> None:
-    """Ranks results of one release by OOD-avg."""
-    from emma_jax.errors import EmptyEvaluationError
-    from emma_jax.report import build_leaderboard, to_csv, to_markdown, to_table
-    from emma_jax.submissions import load_result
-
-    paths: list[Path] = []
-    for path in results:
-        found = sorted(path.glob("*.json")) if path.is_dir() else [path]
-        if not found:
-            raise EmptyEvaluationError("there is no result (*.json) in this folder", argument=str(path))
-        paths += found
-    board = build_leaderboard([load_result(path) for path in paths], [str(path) for path in paths])
-    if form is TableFormat.json:
-        echo_json(board)
-    elif form is TableFormat.table:
-        open_console().print(to_table(board))
-    else:
-        typer.echo(to_markdown(board) if form is TableFormat.md else to_csv(board), nl=False)

@@ -18,7 +18,10 @@ _LAZY = {
     "plot_smith": "plots",
     "plot_sparams": "plots",
     "save_figure": "plots",
+    "tie_groups": "ties",
     "to_csv": "leaderboard",
+    "to_html": "page",
+    "to_latex": "leaderboard",
     "to_markdown": "leaderboard",
     "to_table": "leaderboard",
 }
@@ -43,8 +46,10 @@ if TYPE_CHECKING:
     from emma_jax.report.boards import checks_table as checks_table
     from emma_jax.report.leaderboard import build_leaderboard as build_leaderboard
     from emma_jax.report.leaderboard import to_csv as to_csv
+    from emma_jax.report.leaderboard import to_latex as to_latex
     from emma_jax.report.leaderboard import to_markdown as to_markdown
     from emma_jax.report.leaderboard import to_table as to_table
+    from emma_jax.report.page import to_html as to_html
     from emma_jax.report.plots import draw_boards as draw_boards
     from emma_jax.report.plots import draw_pair as draw_pair
     from emma_jax.report.plots import local_error as local_error
@@ -54,3 +59,4 @@ if TYPE_CHECKING:
     from emma_jax.report.plots import plot_smith as plot_smith
     from emma_jax.report.plots import plot_sparams as plot_sparams
     from emma_jax.report.plots import save_figure as save_figure
+    from emma_jax.report.ties import tie_groups as tie_groups

@@ -3,7 +3,7 @@
 ROC: a vertex is (FP, TP) at one threshold t, counting scores >= t; thresholds are the distinct scores. Kept are, for
 each rate g of `RATES`, the last vertex with FAR = FP/N <= g and the first one with FRR = 1 - TP/P <= g, with both ends.
 A chord between neighbours is then never wider than a step of `RATES` in either rate, and DET curves, which magnify
-small rates, get the points that they need.
+small rates, get the points that they need. Within a level or upright run only the ends are kept: nothing is lost.
 
 Distribution of errors: order statistics. Point i of 64 is the smallest error d that at least ceil(i n/64) of the n
 samples do not exceed; point 0 is the smallest error.
@@ -101,7 +101,9 @@ def roc_curve(genuine: np.ndarray, impostor: np.ndarray) -> dict[str, Any] | Non
         m = p.size - int(g * p.size)  # positives needed
         if m > 0:
             vertices.add(_above(p, n, p[p.size - m], "left"))
-    kept = sorted(vertices)
+    every = sorted(vertices)
+    inner = (v for a, v, b in zip(every, every[1:], every[2:]) if not (a[0] == v[0] == b[0] or a[1] == v[1] == b[1]))
+    kept = [every[0], *inner, every[-1]]
     eer, threshold = _crossing(p, n)
     return {
         "positives": int(p.size),

@@ -237,3 +237,26 @@ def _differences(old: Any, new: Any, place: str = "") -> list[str]:
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [line for i, (a, b) in enumerate(zip(old, new)) for line in _differences(a, b, f"{place}[{i}]")]
     return [] if old == new and type(old) is type(new) else [f"{place}: recorded {old!r:.60}, scored again {new!r:.60}"]
+
+
+def find_submission(result: Mapping[str, Any], folder: str | os.PathLike[str], stem: str) -> Path | None:
+    """The submission folder that a result was made from, by the hash of its description, else by its name.
+
+    Args:
+      result: from `load_result`.
+      folder: a submission folder, or a folder of them.
+      stem: name of the result file without its suffix: where no description fits, the folder of that name is meant.
+
+    Returns:
+      The folder, or None if there is none.
+    """
+    root = Path(folder)
+    if (root / DESCRIPTION).is_file():
+        return root
+    candidates = sorted(p for p in root.iterdir() if p.is_dir()) if root.is_dir() else []
+    wanted = dict(_entries(result["inputs"], "submission")).get(DESCRIPTION)
+    for candidate in candidates:
+        place = candidate / DESCRIPTION
+        if place.is_file() and not _verify_file(candidate, DESCRIPTION, wanted, Limits()):
+            return candidate
+    return next((c for c in candidates if c.name == stem), None)
