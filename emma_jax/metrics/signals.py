@@ -22,6 +22,7 @@ from emma_jax.errors import DegenerateLabelsError, EvaluationError, LabelError, 
 from emma_jax.metrics.base import Metric, State, both, mean, tally, with_lengths
 from emma_jax.metrics.channels import check_finite, common_float, same_arrays, used_float, used_limbs
 from emma_jax.numerics import accumulate, energies, limbs
+from emma_jax.numerics.floats import common_zero, tie
 from emma_jax.numerics.planes import SignalBatch, as_planes, parts
 
 __all__ = ["SISDR", "SignalBatch"]
@@ -255,10 +256,11 @@ class SISDR(Metric):
         for energy in plain[:3]:
             inside = inside & (energy > least) & (energy < most)
         true = jnp.ones(inside.shape, bool)
+        common = common_zero(*p, *s, lengths)
 
         def keep(p: Parts, s: Parts, plain: Any) -> Any:
             del p, s
-            return (*plain, true)
+            return tie(common, (*plain, true))
 
         def scaled(p: Parts, s: Parts, plain: Any) -> Any:
             # Scaling either side by a power of two changes no ratio.
@@ -269,7 +271,7 @@ class SISDR(Metric):
                 rows = jnp.where(finite[:, None], jnp.concatenate(part, axis=1), 0)
                 rows, _, _ = energies.row_scale(rows)
                 sides.append(tuple(jnp.split(rows, len(part), axis=1)))
-            return (*self._energies(sides[0], sides[1], lengths), finite)
+            return tie(common, (*self._energies(sides[0], sides[1], lengths), finite))
 
         good = jnp.all(inside if mask is None else inside | ~mask)
         target, distortion, reference, silent, finite = lax.cond(good, keep, scaled, p, s, plain)

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from emma_jax.numerics import limbs
-from emma_jax.numerics.floats import format_of
+from emma_jax.numerics.floats import common_zero, format_of, tie
 
 __all__ = [
     "BINS",
@@ -65,11 +65,10 @@ def sum_scaled(numbers: dict[str, tuple[Any, Any]], weights: Any = None) -> dict
       weights: uint32 ``[n]`` or None.
     """
     placed = {name: _place(value, exponent) for name, (value, exponent) in numbers.items()}
-    occupied = _occupied([index for index, _, _ in placed.values()])
+    highest, lowest = _span([index for index, _, _ in placed.values()])
 
     def add_bin(carry: Any) -> Any:
-        todo, sums = carry
-        at = _lowest_bit(todo)
+        at, sums = carry
         words = {k: _words(jnp.where(i == at, mantissa, 0), shift) for k, (i, mantissa, shift) in placed.items()}
         for k, found in limbs.sum_many(words, weights).items():
             # Only the last limb is wide. float32 fills the words from the second on.
@@ -77,11 +76,12 @@ def sum_scaled(numbers: dict[str, tuple[Any, Any]], weights: Any = None) -> dict
             strict = jnp.concatenate([found[:-1], last & np.uint32(0xFFFF), last >> np.uint32(16)])
             row = jnp.pad(strict, (skip, LIMBS - skip - strict.shape[0]))
             sums = sums | {k: lax.dynamic_update_index_in_dim(sums[k], row, at, 0)}
-        return todo & (todo - np.uint32(1)), sums
+        return at - np.int32(1), sums
 
-    # Zeros derived from the data, so that the carry varies over mesh axes where the data does.
-    start = {k: jnp.zeros(SHAPE, jnp.uint32) * occupied for k in numbers}
-    sums: dict[str, Any] = lax.while_loop(lambda carry: carry[0] != 0, add_bin, (occupied, start))[1]
+    zero = common_zero(weights, *(x for parts in placed.values() for x in parts))
+    empty = {k: jnp.zeros(SHAPE, jnp.uint32) for k in numbers}
+    highest, start = tie(zero, (highest, empty))
+    sums: dict[str, Any] = lax.while_loop(lambda carry: carry[0] >= lowest, add_bin, (highest, start))[1]
     return sums
 
 
@@ -95,18 +95,22 @@ def _place(value: Any, exponent: Any) -> tuple[Any, Any, Any]:
     return jnp.where(normal, place >> 6, -1), mantissa, place & 63
 
 
-def _occupied(indices: Sequence[Any]) -> Any:
-    """Bit mask of the bins that occur: one integer reduction, over lanes, which XLA on CPU vectorises."""
-    flags = jnp.zeros(indices[0].shape, jnp.uint32)
-    for index in indices:
-        flags = flags | jnp.where(index >= 0, np.uint32(1) << jnp.maximum(index, 0).astype(jnp.uint32), np.uint32(0))
-    lanes = 8
-    flags = jnp.pad(flags, (0, -flags.shape[0] % lanes)).reshape(-1, lanes)
-    return lax.reduce(lax.reduce(flags, np.uint32(0), lax.bitwise_or, (0,)), np.uint32(0), lax.bitwise_or, (0,))
+def _span(indices: Sequence[Any]) -> tuple[Any, Any]:
+    """Highest and lowest bin in use (-1 and 0 if none is), in one reduction over lanes, which XLA on CPU vectorises."""
+    nothing = np.int32(-BINS)
+    top, bottom = indices[0], jnp.where(indices[0] >= 0, -indices[0], nothing)
+    for index in indices[1:]:
+        top, bottom = jnp.maximum(top, index), jnp.maximum(bottom, jnp.where(index >= 0, -index, nothing))
+    ends = []
+    for x, least in ((top, np.int32(-1)), (bottom, nothing)):
+        ends.append(jnp.pad(x, (0, -x.shape[0] % 8), constant_values=least).reshape(-1, 8))
 
+    def largest(a: Any, b: Any) -> Any:
+        return lax.max(a[0], b[0]), lax.max(a[1], b[1])
 
-def _lowest_bit(x: Any) -> Any:
-    return (np.int32(31) - lax.clz(x & (~x + np.uint32(1))).astype(jnp.int32)).astype(jnp.int32)
+    for axis in (0, 0):
+        ends = list(lax.reduce(tuple(ends), (np.int32(-1), nothing), largest, (axis,)))
+    return ends[0], -ends[1]
 
 
 def _words(mantissa: Any, shift: Any) -> list[Any]:

@@ -15,7 +15,17 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from emma_jax.numerics.floats import exponent_of, format_of, lift, magnitude_bits, power_of_two, ratio, root
+from emma_jax.numerics.floats import (
+    common_zero,
+    exponent_of,
+    format_of,
+    lift,
+    magnitude_bits,
+    power_of_two,
+    ratio,
+    root,
+    tie,
+)
 
 __all__ = ["VectorPair", "error_and_reference", "row_scale", "row_sums", "vector_pairs"]
 
@@ -97,14 +107,15 @@ def error_and_reference(p: Any, t: Any, mask: Any) -> tuple[tuple[Any, Any], tup
     inside = (error > least) & (error < most) & (reference > least) & (reference < most)
     good = jnp.all(inside if mask is None else inside | ~mask)
     zero, true = jnp.zeros(error.shape, jnp.int32), jnp.ones(error.shape, bool)
+    common = common_zero(p, t)
 
     def keep(p: Any, t: Any, error: Any, reference: Any) -> Any:
         del p, t
-        return (error, zero), (reference, zero), true
+        return tie(common, ((error, zero), (reference, zero), true))
 
     def scaled(p: Any, t: Any, error: Any, reference: Any) -> Any:
         del error, reference
-        return _scaled_energies(p, t)
+        return tie(common, _scaled_energies(p, t))
 
     found: tuple[tuple[Any, Any], tuple[Any, Any], Any] = lax.cond(good, keep, scaled, p, t, error, reference)
     return found
@@ -171,21 +182,23 @@ def vector_pairs(p: Any, t: Any, mask: Any) -> VectorPair:
         inside = inside & ((top == 0) | ((top >= least) & (top <= most)))
     good = jnp.all(inside if mask is None else inside | ~mask)
     zero, true = jnp.zeros(p.shape[:1], jnp.int32), jnp.ones(p.shape[:1], bool)
+    common = common_zero(p, t)
 
     def keep(p: Any, t: Any, plain: Any) -> Any:
         del p, t
         error, reference, other, dot, top_t, _ = plain
         dark = top_t == 0
         local = jnp.sqrt(error / jnp.where(dark, f(1), reference))
-        return VectorPair((error, zero), (reference, zero), local, _cosine(dot, reference, other), true, dark)
+        cosine = _cosine(dot, reference, other)
+        return tie(common, VectorPair((error, zero), (reference, zero), local, cosine, true, dark))
 
     def scaled(p: Any, t: Any, plain: Any) -> Any:
         del plain
         error, reference, finite = _scaled_energies(p, t)
-        (p, _, _), (t, _, there) = (row_scale(jnp.where(finite[:, None], x, 0)) for x in (p, t))
-        dot, tt, pp = row_sums([p * t, t * t, p * p])
+        (a, _, _), (b, _, there) = (row_scale(jnp.where(finite[:, None], x, 0)) for x in (p, t))
+        dot, tt, pp = row_sums([a * b, b * b, a * a])
         local = root(ratio(error, (jnp.where(there, reference[0], f(1)), reference[1])))
-        return VectorPair(error, reference, local, _cosine(dot, tt, pp), finite, ~there)
+        return tie(common, VectorPair(error, reference, local, _cosine(dot, tt, pp), finite, ~there))
 
     found: VectorPair = lax.cond(good, keep, scaled, p, t, plain)
     return found
