@@ -46,6 +46,9 @@ _OWNED = {
 Progress = Callable[[int, int, str], None]
 """``progress(done, total, what)``, called before each file is scored and once at the end."""
 
+ScoredFold = tuple[str, str, float, dict[str, Any]]
+"""Task, fold, headline value, entry of the document."""
+
 
 # --- Rows --------------------------------------------------------------------------------------------------------
 
@@ -105,7 +108,14 @@ class Inputs:
         self.limits = limits
         self.preds: dict[str, str] = {}
         self.labels: dict[str, str] = {}
-        self._bytes = 0
+        self.bytes = 0
+
+    def count(self, size: int, path: str) -> None:
+        """Adds the decompressed bytes of a file, and refuses the one that is too much."""
+        self.bytes += size
+        if self.bytes > self.limits.total_bytes:
+            text = f"with it the files hold more than {self.limits.total_bytes} bytes once decompressed"
+            raise SubmissionError(f"{text} (total_bytes)", argument=path)
 
     def read_labels(self, release: Release, task_id: str, fold: str) -> Labels:
         """The labels of a fold, of the very bytes that the release pins."""
@@ -122,10 +132,7 @@ class Inputs:
             data = read_bytes(submission.root / path, max_bytes=limit, name=path)
             self.preds[path] = hashlib.sha256(data).hexdigest()
             preds = read_predictions(data, name=path, max_bytes=limit, unique_ids=False)
-            self._bytes += getattr(preds.preds, "nbytes", len(data))
-            if self._bytes > self.limits.total_bytes:
-                text = f"with it the files hold more than {self.limits.total_bytes} bytes once decompressed"
-                raise SubmissionError(f"{text} (total_bytes)", argument=path)
+            self.count(getattr(preds.preds, "nbytes", len(data)), path)
             for name in preds.names:
                 owner = _OWNED.get(name) or ("release" if is_anchor(name) else None)
                 if owner:
@@ -231,20 +238,36 @@ def score_submission(
       EvaluationError: predictions that cannot be scored, NaN above all; the file's name stands in front.
     """
     limits = limits or Limits()
-    submission = directory if isinstance(directory, Submission) else load_submission(directory, limits=limits)
-    release = release if isinstance(release, Release) else load_release(release)
-    jobs = check_against(submission, release, raise_at_once)
+    submission, release, jobs = opened(directory, release, limits)
     inputs = Inputs(limits)
-    values: dict[str, dict[str, float]] = {}
-    details: dict[str, dict[str, Any]] = {}
+    scored: list[ScoredFold] = []
     for done, (task, fold, path) in enumerate(jobs):
         if progress is not None:
             progress(done, len(jobs), path)
-        value, entry = score_fold(submission, release, task, fold, inputs)
-        values.setdefault(task, {})[fold] = value
-        details.setdefault(task, {})[fold] = entry
+        scored.append((task, fold, *score_fold(submission, release, task, fold, inputs)))
     if progress is not None:
         progress(len(jobs), len(jobs), "done")
+    return result_document(submission, release, scored, inputs)
+
+
+def opened(
+    directory: str | os.PathLike[str] | Submission, release: Release | str | Path, limits: Limits
+) -> tuple[Submission, Release, list[tuple[str, str, str]]]:
+    """Submission and release, looked through and held against each other, and the (task, fold, path) to score."""
+    submission = directory if isinstance(directory, Submission) else load_submission(directory, limits=limits)
+    release = release if isinstance(release, Release) else load_release(release)
+    return submission, release, check_against(submission, release, raise_at_once)
+
+
+def result_document(
+    submission: Submission, release: Release, scored: Sequence[ScoredFold], inputs: Inputs
+) -> dict[str, Any]:
+    """The sealed result of folds that have been scored, in the order of `opened`."""
+    values: dict[str, dict[str, float]] = {}
+    details: dict[str, dict[str, Any]] = {}
+    for task, fold, value, entry in scored:
+        values.setdefault(task, {})[fold] = value
+        details.setdefault(task, {})[fold] = entry
     real = {task: folds.pop(REAL) for task, folds in values.items() if REAL in folds}
     tasks = {}
     for task, folds in values.items():
