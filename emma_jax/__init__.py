@@ -43,7 +43,7 @@ _LAZY = {
     "register_task": "tasks",
     "sweep": "evaluate",
 }
-_SUBMODULES = ("emval", "io", "metrics", "sweeps", "training")
+_SUBMODULES = ("emval", "io", "metrics", "sweeps", "training", "uncertainty")
 
 __all__ = ["__version__", *sorted(_LAZY), *_SUBMODULES]
 
@@ -79,6 +79,7 @@ if TYPE_CHECKING:
     from emma_jax import metrics as metrics
     from emma_jax import sweeps as sweeps
     from emma_jax import training as training
+    from emma_jax import uncertainty as uncertainty
     from emma_jax.aggregate import Aggregator as Aggregator
     from emma_jax.aggregate import OODAvg as OODAvg
     from emma_jax.aggregate import SimToRealGap as SimToRealGap

@@ -6,12 +6,16 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 _LAZY = {
+    "BoardComparison": "uncertainty",
+    "BoardIntervals": "uncertainty",
     "BoardPair": "boards",
     "BoardRecord": "boards",
     "BoardScores": "boards",
     "KeyMap": "keymap",
     "align": "sparams",
+    "bootstrap_boards": "uncertainty",
     "check_sparams": "sparams",
+    "compare_boards": "uncertainty",
     "load_board": "boards",
     "load_files": "boards",
     "load_key_map": "keymap",
@@ -52,3 +56,7 @@ if TYPE_CHECKING:
     from emma_jax.emval.sparams import align as align
     from emma_jax.emval.sparams import check_sparams as check_sparams
     from emma_jax.emval.sparams import renormalize as renormalize
+    from emma_jax.emval.uncertainty import BoardComparison as BoardComparison
+    from emma_jax.emval.uncertainty import BoardIntervals as BoardIntervals
+    from emma_jax.emval.uncertainty import bootstrap_boards as bootstrap_boards
+    from emma_jax.emval.uncertainty import compare_boards as compare_boards
