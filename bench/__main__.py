@@ -7,10 +7,11 @@ import contextlib
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 
-from bench import report
+from bench import plot, report
 from bench.measure import Line, Settings, measure
 from bench.rows import ROWS, WAYS, Row, Size
 
@@ -48,6 +49,12 @@ def _parser() -> argparse.ArgumentParser:
         help="seconds after which a slow contestant sits out, once it has three samples (default 5)",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured as JSON")
+    parser.add_argument(
+        "--plot",
+        type=Path,
+        metavar="FILE",
+        help="only measure how time grows with N, C and S, and draw it (.png, .pdf)",
+    )
     return parser
 
 
@@ -85,6 +92,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     jax.config.update("jax_enable_compilation_cache", False)
     settings = Settings(args.repeats, args.budget, tuple(w for w in WAYS if w in ways))
     machine = report.machine()
+    if args.plot is not None:
+        return _scaling(args, machine)
     print(report.machine_line(machine), report.header(), sep="\n\n", flush=True)
     lines: list[Line] = []
     for row in rows:
@@ -100,6 +109,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         wrong = [f"{e.name} {e.status}" for e in (line.ours, *line.peers) if e.status not in ("timed", "absent")]
         print(f"{line.row} N={line.n:,}: {', '.join(wrong)}", file=sys.stderr)
     return 1 if failed else 0
+
+
+def _scaling(args: argparse.Namespace, machine: dict[str, Any]) -> int:
+    """Measures and draws the curves, up to --n samples; 1 if ours was wrong anywhere."""
+    print(report.machine_line(machine), flush=True)
+    points = []
+    for point in plot.curves(args.n, args.repeats, lambda what: print(f"  {what}", file=sys.stderr, flush=True)):
+        print(f"{point.row:<12} {point.axis}={point.at:<12,} {point.who:<16} {point.status:<9} {point.ms:.3f} ms")
+        points.append(point)
+    if args.json is not None:
+        args.json.write_text(report.points_json(machine, points), encoding="utf-8")
+    plot.draw(points, args.plot, report.machine_line(machine))
+    return int(any(p.status not in ("timed", "absent") for p in points if p.who.startswith("ours")))
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import emma_jax as emma
-from bench import peers
+from bench import memory, peers
 from bench.peers import Peer
 from bench.rows import WAYS, Case, Row, Size
 from bench.timing import Contestant, Floor, cold_call, find_floor, race, ratio
@@ -56,6 +56,7 @@ class Entry:
       tolerance: how large the difference may be.
       first_s: seconds of the first call, compilation included where there is any.
       contestant: its samples, once timed.
+      extra_mb: peak memory of a warm call beyond what was there before it, MB; NaN where the system does not tell.
       note: known difference, or what is timed.
     """
 
@@ -67,6 +68,7 @@ class Entry:
     tolerance: float = 0.0
     first_s: float = math.nan
     contestant: Contestant | None = None
+    extra_mb: float = math.nan
     note: str = ""
 
 
@@ -84,6 +86,7 @@ class Line:
     reference: float
     floor: Floor | None
     peers: list[Entry] = field(default_factory=list)
+    runs: int | None = None
 
     @property
     def ok(self) -> bool:
@@ -112,7 +115,7 @@ def measure(row: Row, size: Size, settings: Settings) -> Iterator[Line]:
     """Checks and times one row: a line per way of calling ours, then the kernel alone at a larger N if the row asks."""
     case = row.make(size)
     ways = tuple(w for w in case.ways if w in settings.ways)
-    yield from _lines(row.name, case, size.n, case.peers, ways, settings)
+    yield from _lines(row.name, case, case.labels.shape[0] if case.runs else size.n, case.peers, ways, settings)
     if row.kernel_at and "kernel" in ways:
         n = row.kernel_at * size.n
         yield from _lines(row.name, row.make(Size(n, size.classes)), n, (), ("kernel",), settings)
@@ -133,9 +136,11 @@ def _lines(
     answer = next((e.value for e in ours if e.value is not None), reference)
     others = [_peer(p, case, answer) for p in its_peers]
     floor = find_floor(jax.tree_util.tree_leaves(inputs)) if on_device else None
+    for e in (*ours, *others):
+        if e.contestant is not None:
+            e.contestant.call()
+            e.extra_mb = memory.extra_mb(e.contestant.call)
     racing = [e.contestant for e in (*ours, *others) if e.contestant is not None]
-    for c in racing:
-        c.call()
     gc.collect()
     race([floor.contestant, *racing] if floor else racing, settings.repeats, settings.budget_s)
     return [
@@ -150,6 +155,7 @@ def _lines(
             reference=reference,
             floor=floor,
             peers=others,
+            runs=case.runs,
         )
         for e in ours
     ]
@@ -162,6 +168,8 @@ def _label(case: Case) -> str:
 
 def _ours(case: Case, inputs: tuple[Any, Any]) -> dict[str, Callable[[], float]]:
     """The ways of calling ours, each as a function that returns when the value is there."""
+    if case.calls is not None:
+        return case.calls(case, inputs)
     task = emma.Task(case.task, (case.metric,))
     kernel = jax.jit(case.metric)
     return {

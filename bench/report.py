@@ -18,15 +18,16 @@ from bench.measure import Entry, Line, Settings
 from bench.timing import Floor
 from emma_jax import __version__
 
-__all__ = ["header", "legend", "machine", "machine_line", "notes", "table_line", "to_json"]
+__all__ = ["header", "legend", "machine", "machine_line", "notes", "points_json", "table_line", "to_json"]
 
 _LIBRARY_COLUMNS = ("torchmetrics", "scikit-learn", "google-metrax")
-_WIDTHS = (10, 27, 10, 3, 8, 8, 8, 8, 7, 7, 8, *(16 for _ in _LIBRARY_COLUMNS), 0)
+_WIDTHS = (10, 27, 10, 3, 5, 8, 8, 8, 8, 7, 7, 8, 8, *(16 for _ in _LIBRARY_COLUMNS), 0)
 _TITLES = (
     "row",
     "task, metric",
     "N",
     "C",
+    "S",
     "dtype",
     "ours",
     "ms",
@@ -34,10 +35,11 @@ _TITLES = (
     "x read",
     "x best",
     "first ms",
+    "MB",
     *_LIBRARY_COLUMNS,
     "other",
 )
-_LEFT = {0, 1, 4, 5, len(_WIDTHS) - 1}
+_LEFT = {0, 1, 5, 6, len(_WIDTHS) - 1}
 _VERSIONS = ("jax", "jaxlib", "numpy", "torch", "torchmetrics", "scikit-learn", "google-metrax")
 
 
@@ -108,15 +110,17 @@ def table_line(line: Line) -> str:
     """One line of the table."""
     ours = line.ours
     classes = "-" if line.classes is None else str(line.classes)
-    what = (line.row, f"{line.task} {line.metric}", f"{line.n:,}", classes, line.dtype, ours.name)
+    runs = "-" if line.runs is None else f"{line.runs:,}"
+    what = (line.row, f"{line.task} {line.metric}", f"{line.n:,}", classes, runs, line.dtype, ours.name)
     if ours.contestant is None:
-        return _aligned((*what, ours.status.upper(), *[""] * 7, ours.detail))
+        return _aligned((*what, ours.status.upper(), *[""] * 8, ours.detail))
     read = line.times_read()
     times = (
         _ms(ours.contestant.median),
         _ms(ours.contestant.best),
         *(("-", "-") if read is None else map(_ratio, read)),
         _ms(ours.first_s),
+        _mb(ours.extra_mb),
     )
     named = {p.name: _peer_cell(line, p) for p in line.peers}
     columns = [named.get(name, "-") for name in _LIBRARY_COLUMNS]
@@ -136,6 +140,10 @@ def _ms(seconds: float) -> str:
     return f"{ms:.3f}" if ms < 10 else f"{ms:.1f}" if ms < 1000 else f"{ms:,.0f}"
 
 
+def _mb(megabytes: float) -> str:
+    return "-" if math.isnan(megabytes) else f"{megabytes:.1f}"
+
+
 def _ratio(x: float) -> str:
     return f"{x:.2f}" if x < 10 else f"{x:.1f}" if x < 100 else f"{x:.0f}"
 
@@ -149,7 +157,9 @@ def legend(settings: Settings) -> str:
         "(float32 scores, int64 labels); kernel = the jitted metric on device arrays.\n"
         "x read: ours over one plain read of the same bytes, by pairs of turns; x best: shortest call over shortest "
         "read.\n"
-        "first ms: first call in a process, compilation included.  -: the library has no such metric.  "
+        "first ms: first call in a process, compilation included.  MB: peak memory of a warm call beyond its inputs.  "
+        "S: runs scored in the call.\n"
+        "-: the library has no such metric.  "
         "absent: not installed."
     )
 
@@ -195,6 +205,12 @@ def to_json(m: dict[str, Any], settings: Settings, lines: Sequence[Line]) -> str
     return json.dumps(_strict(content), allow_nan=False, indent=1) + "\n"
 
 
+def points_json(m: dict[str, Any], points: Sequence[Any]) -> str:
+    """The points of the curves, as strict JSON."""
+    content = {"machine": m, "points": [p.to_dict() for p in points]}
+    return json.dumps(_strict(content), allow_nan=False, indent=1) + "\n"
+
+
 def _row_json(line: Line) -> dict[str, Any]:
     return {
         "row": line.row,
@@ -202,6 +218,7 @@ def _row_json(line: Line) -> dict[str, Any]:
         "metric": line.metric,
         "n": line.n,
         "classes": line.classes,
+        "runs": line.runs,
         "dtype": line.dtype,
         "reference": line.reference,
         "ours": _entry_json(line.ours),
@@ -226,6 +243,7 @@ def _entry_json(e: Entry) -> dict[str, Any]:
     version = peers.version(peers.LIBRARIES[e.name].distribution) if e.name in peers.LIBRARIES else __version__
     out: dict[str, Any] = {"name": e.name, "version": version, "status": e.status, "detail": e.detail, "note": e.note}
     out |= {"value": e.value, "difference": e.difference, "tolerance": e.tolerance, "first_ms": 1e3 * e.first_s}
+    out["extra_mb"] = e.extra_mb
     if e.contestant is not None:
         samples = [None if s is None else 1e3 * s for s in e.contestant.samples]
         out |= {"median_ms": 1e3 * e.contestant.median, "min_ms": 1e3 * e.contestant.best, "samples_ms": samples}

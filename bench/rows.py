@@ -16,7 +16,7 @@ from bench.peers import Peer
 from emma_jax import metrics
 from emma_jax.metrics.base import Metric
 
-__all__ = ["ROWS", "WAYS", "Case", "Row", "Size", "row"]
+__all__ = ["ROWS", "WAYS", "Case", "Row", "Size", "define_auc", "define_top", "row"]
 
 # How ours is called: host call with every check on arrays already on the device; the same from NumPy input; the jitted
 # metric on device arrays, without host checks.
@@ -44,6 +44,8 @@ class Case:
       classes: C, where there are classes.
       tolerance: how far the host value may lie from the reference; the float32 kernel may lie 1e-6 further, relatively.
       ways: which of `WAYS` apply (text: "evaluate" alone).
+      runs: S, where the predictions are a stack of runs.
+      calls: the ways of calling ours, ``calls(case, device arrays)``, where they are not those of a metric.
     """
 
     task: str
@@ -55,6 +57,8 @@ class Case:
     classes: int | None = None
     tolerance: float = 1e-12
     ways: tuple[str, ...] = WAYS
+    runs: int | None = None
+    calls: Callable[[Case, tuple[Any, Any]], dict[str, Callable[[], Any]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -138,7 +142,7 @@ def _rank(preds: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return ahead.sum(axis=1)
 
 
-def _top(k: int) -> Callable[[np.ndarray, np.ndarray], float]:
+def define_top(k: int) -> Callable[[np.ndarray, np.ndarray], float]:
     return lambda preds, labels: float(np.mean(_rank(preds, labels) < k))
 
 
@@ -147,7 +151,7 @@ def _mean_recall(preds: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean([hit[labels == c].mean() for c in range(preds.shape[1])]))
 
 
-def _auc(scores: np.ndarray, labels: np.ndarray) -> float:
+def define_auc(scores: np.ndarray, labels: np.ndarray) -> float:
     """Share of (positive, negative) pairs in the right order, ties one half, from exact counts."""
     positive, negative = np.sort(scores[labels == 1]), np.sort(scores[labels == 0])
     below = sum(int(np.searchsorted(negative, positive, side).sum()) for side in ("left", "right"))
@@ -155,7 +159,7 @@ def _auc(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _auc_ovr(preds: np.ndarray, labels: np.ndarray) -> float:
-    return float(np.mean([_auc(preds[:, c], (labels == c).astype(int)) for c in range(preds.shape[1])]))
+    return float(np.mean([define_auc(preds[:, c], (labels == c).astype(int)) for c in range(preds.shape[1])]))
 
 
 def _crossing(far: np.ndarray, frr: np.ndarray) -> float:
@@ -228,14 +232,14 @@ def _accuracy_peers(classes: int) -> tuple[Peer, ...]:
 def top1(size: Size) -> Case:
     """E-ID-FP: the true class is ranked first."""
     c = size.classes
-    return Case("E-ID-FP", metrics.Top1Accuracy(), *_logits(size), _top(1), _accuracy_peers(c), classes=c)
+    return Case("E-ID-FP", metrics.Top1Accuracy(), *_logits(size), define_top(1), _accuracy_peers(c), classes=c)
 
 
 @row("plain")
 def plain(size: Size) -> Case:
     """E-ID-AMC: plain accuracy."""
     c = size.classes
-    return Case("E-ID-AMC", metrics.PlainAccuracy(), *_logits(size), _top(1), _accuracy_peers(c), classes=c)
+    return Case("E-ID-AMC", metrics.PlainAccuracy(), *_logits(size), define_top(1), _accuracy_peers(c), classes=c)
 
 
 @row("topk", kernel_at=4)
@@ -257,7 +261,7 @@ def topk(size: Size) -> Case:
         Peer("scikit-learn", lambda sk, p, y: sk.top_k_accuracy_score(y, p, k=k, labels=np.arange(c))),
         Peer("google-metrax", recall, 1e-5, "RecallAtK, its one-hot labels made before the clock starts", one_hot),
     )
-    return Case("E-CH-BEAM", metrics.TopKAccuracy(k=k), *_logits(size), _top(k), peers, classes=c)
+    return Case("E-CH-BEAM", metrics.TopKAccuracy(k=k), *_logits(size), define_top(k), peers, classes=c)
 
 
 def _auc_peers() -> tuple[Peer, ...]:
@@ -281,7 +285,7 @@ def _auc_peers() -> tuple[Peer, ...]:
 @row("auc-binary")
 def auc(size: Size) -> Case:
     """E-ID-DRONE with one score per sample."""
-    return Case("E-ID-DRONE", metrics.AUC(), *_detections(size), _auc, _auc_peers())
+    return Case("E-ID-DRONE", metrics.AUC(), *_detections(size), define_auc, _auc_peers())
 
 
 @row("auc-ovr")
@@ -303,7 +307,7 @@ def auc_ovr(size: Size) -> Case:
 @row("auroc")
 def auroc(size: Size) -> Case:
     """E-SC-ANOM: strictly binary."""
-    return Case("E-SC-ANOM", metrics.AUROC(), *_detections(size), _auc, _auc_peers())
+    return Case("E-SC-ANOM", metrics.AUROC(), *_detections(size), define_auc, _auc_peers())
 
 
 _SNAPS = "takes the nearest vertex of the curve (snaps), float32; we interpolate"

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT))  # the benchmark is no part of the installed package
 
 from bench import __main__ as command  # noqa: E402
-from bench import measure, report  # noqa: E402
+from bench import measure, memory, plot, report, sweep  # noqa: E402
 from bench.peers import LIBRARIES, Library, Peer, load  # noqa: E402
 from bench.rows import ROWS, WAYS, Size  # noqa: E402
 from bench.timing import Contestant, race, ratio  # noqa: E402
@@ -60,7 +60,7 @@ def test_every_way_and_the_larger_kernel_have_a_line(capsys: pytest.CaptureFixtu
     """A row that asks for it has one line per way, and one more for the kernel at a larger N."""
     assert command.main([*TINY, "--only", "angle"]) == 0
     lines = [x.split() for x in capsys.readouterr().out.splitlines() if x.startswith("angle ")]
-    assert [(x[3], x[6]) for x in lines] == [("64", way) for way in WAYS] + [("256", "kernel")]
+    assert [(x[3], x[7]) for x in lines] == [("64", way) for way in WAYS] + [("256", "kernel")]
 
 
 def test_a_wrong_peer_gets_no_ratio_and_the_exit_status_says_so(
@@ -128,3 +128,40 @@ def test_contestants_take_turns_and_a_slow_one_sits_out() -> None:
     assert calls == ["A", "B", "B", "A", "A", "B", "B", "B"]
     assert slow.samples == [6.0, 6.0, 6.0, None, None] and fast.samples == [1.0, 2.0, 3.0, 4.0, 5.0]
     assert ratio(slow, fast) == np.median([6 / 1, 6 / 2, 6 / 3])
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="the system does not tell the peak memory")
+def test_memory_is_that_of_the_call_and_not_of_its_inputs() -> None:
+    """A temporary of 64 MB counts as 64 MB (to 4 MB), once freed too; an input of 64 MB that is there already does not.
+    Oracle: the bytes of the arrays."""
+    inputs = np.ones(8_000_000)
+    assert memory.extra_mb(lambda: inputs.max()) < 4
+    assert memory.extra_mb(lambda: float(np.ones(8_000_000).max())) == pytest.approx(64, abs=4)
+
+
+def test_sweep_rows_say_how_many_runs() -> None:
+    """A sweep's line has N and S of its arrays, and its value is the mean over the runs."""
+    (line,) = measure.measure(ROWS["sweep-top1"], Size(640, 4), _settings())
+    assert (line.runs, line.n) == sweep.sweep_size(Size(640, 4)) == (10, 640) and line.ok
+    assert report.table_line(line).split()[3:6] == ["640", "4", "10"]
+    assert _strict(report.to_json({}, _settings(), [line]))["rows"][0]["runs"] == 10
+
+
+def test_sizes_of_the_curves() -> None:
+    """By powers, from the smallest to at most the largest."""
+    assert plot.sizes("N", 1_000_000) == [1000, 10_000, 100_000, 1_000_000]
+    assert plot.sizes("C", 100) == [2, 8, 32] and plot.sizes("S", 3) == []
+
+
+@pytest.mark.slow
+def test_curves_are_measured_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """--plot leaves a picture and, with --json, every point: ours was right at each, and N, C and S are all there."""
+    pytest.importorskip("matplotlib")
+    picture, out = tmp_path / "scaling.png", tmp_path / "scaling.json"
+    assert command.main(["--n", "1000", "--repeats", "1", "--plot", str(picture), "--json", str(out)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    points = _strict(out.read_text())["points"]
+    ours = [p for p in points if p["who"].startswith("ours")]
+    assert {p["axis"] for p in ours} == {"N", "C", "S"}
+    assert all(p["status"] == "timed" and p["ms"] > 0 for p in ours)
+    assert "auc-binary" in capsys.readouterr().out
