@@ -16,7 +16,7 @@ ROOT = Path(emma_jax.__file__).parent
 ROWS = (
     ("cli", "__main__"),
     ("demo", "report", "adapters"),
-    ("submissions", "sweeps", "emval"),
+    ("submissions", "sweeps", "emval", "maintenance"),
     ("io",),
     ("uncertainty", "aggregate", "training"),
     ("evaluate",),
