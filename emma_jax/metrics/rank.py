@@ -12,6 +12,7 @@ comes with a certified half-width in ``aux``.
 
 from __future__ import annotations
 
+import math
 import os
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -30,16 +31,13 @@ from emma_jax.metrics.base import (
     ClassLabels,
     Metric,
     State,
-    add_states,
     batch_summaries,
     both,
-    chunks,
     class_axes,
     mean,
     real_dtype,
     require_int,
     tally,
-    with_rows,
 )
 from emma_jax.numerics import keys, limbs, ranking
 from emma_jax.numerics.histogram import bin_limbs
@@ -363,24 +361,10 @@ class AUC(Metric, ClassLabels):
         if not isinstance(preds, np.ndarray) or not isinstance(labels, np.ndarray):
             return jax.tree_util.tree_map(np.asarray, batch_summaries((self,), preds, labels, mask, weights)[self.name])
         binary = preds.ndim == 1
-        nan: Any = np.isnan(preds) if jnp.issubdtype(preds.dtype, jnp.floating) else None
-        nan = nan if nan is not None and nan.any() else None
+        nan, invalid = _host_bad(preds, labels)
         if nan is not None and not binary:
             nan = nan.any(axis=1)
-        invalid: Any = (
-            (labels < 0) | (labels >= (2 if binary else preds.shape[1])) if labels.dtype != np.bool_ else None
-        )
-        invalid = invalid if invalid is not None and invalid.any() else None
-        if nan is not None and invalid is not None:
-            invalid = invalid & ~nan
-        keep = mask
-        for flag in (nan, invalid):
-            keep = keep if flag is None else both(keep, ~flag)
-        state = {
-            k: _host_count(f, mask, weights, labels.shape)
-            for k, f in (("n_nonfinite", nan), ("n_invalid_label", invalid))
-        }
-        state |= {"n": _host_count(np.True_, mask, weights, labels.shape), "n_excluded": np.zeros(2, np.uint32)}
+        state, keep = _host_use(nan, invalid, mask, weights, labels.shape)
         if wide:
             preds = ranking.dense_ranks(preds)[0]
         w = weights if keep is None or weights is None else weights[keep]
@@ -551,9 +535,46 @@ def _macro(per_class: Any, xp: Any) -> Any:
     return mean(total, xp.sum(defined, axis=-1, dtype=per_class.dtype), xp)
 
 
+def _host_bad(preds: np.ndarray, labels: np.ndarray) -> tuple[Any, Any]:
+    """Which scores are NaN (shaped as ``preds``) and which labels no class ``[N]``, each None where none is."""
+    nan: Any = None
+    if jnp.issubdtype(preds.dtype, jnp.floating):
+        with np.errstate(invalid="ignore"):
+            # A maximum is NaN if anything is, and quicker than a flag per score; half types have no fast one.
+            nan = np.isnan(preds) if preds.dtype.itemsize < 4 or np.isnan(preds.max(initial=-np.inf)) else None
+    num_classes = 2 if preds.ndim == 1 else preds.shape[1]
+    invalid: Any = None
+    if labels.dtype != np.bool_ and labels.size:
+        # As unsigned integers negative labels are large, so that one maximum finds either kind.
+        unsigned = labels.view(np.dtype(f"u{labels.dtype.itemsize}"))
+        invalid = unsigned >= num_classes if int(unsigned.max()) >= num_classes else None
+    return nan if nan is not None and nan.any() else None, invalid
+
+
+def _host_use(nan: Any, invalid: Any, mask: Any, weights: Any, shape: tuple[int, ...]) -> tuple[dict[str, Any], Any]:
+    """The counters of a host batch, and which of its samples or trials are ranked (None: all)."""
+    if nan is not None and invalid is not None:
+        invalid = invalid & ~nan
+    keep = mask
+    for flag in (nan, invalid):
+        keep = keep if flag is None else both(keep, ~flag)
+    state = {"n": _host_count(np.True_, mask, weights, shape), "n_excluded": np.zeros(2, np.uint32)}
+    for name, flag in (("n_nonfinite", nan), ("n_invalid_label", invalid)):
+        state[name] = _host_count(flag, mask, weights, shape)
+    return state, keep
+
+
+def _per_trial(shape: tuple[int, ...], x: Any) -> Any:
+    """A value per sample [N] as one per trial [N, C]; None stays None."""
+    return None if x is None else np.broadcast_to(x[:, None], shape)
+
+
 def _host_count(flag: Any, mask: Any, weights: Any, shape: tuple[int, ...]) -> np.ndarray:
     if flag is None:
         return np.zeros(2, np.uint32)
+    if flag is np.True_ and mask is None:
+        total = math.prod(shape) if weights is None else int(weights.sum(dtype=np.uint64))
+        return limbs.from_int(total, 2)
     flag = np.broadcast_to(flag, shape) if mask is None else mask & flag
     total = int(np.count_nonzero(flag)) if weights is None else int(weights[flag].sum(dtype=np.uint64))
     return limbs.from_int(total, 2)
@@ -654,24 +675,23 @@ class EER(Metric, ClassLabels):
     def _host_summary(self, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool) -> Any:
         if not isinstance(preds, np.ndarray) or not isinstance(labels, np.ndarray):
             return jax.tree_util.tree_map(np.asarray, batch_summaries((self,), preds, labels, mask, weights)[self.name])
-        values, missing = None, None
-        if wide:
-            # 64-bit scores become 32-bit ranks; a NaN, which has no rank, is counted here.
-            missing = np.isnan(preds) if preds.dtype.kind == "f" else None
-            preds, values = ranking.dense_ranks(preds)
-        small = preds.size <= _SORT_BELOW
-        counts, found = (_crossing_small if small else _crossing_large)(self, preds, labels, mask, weights)
-        if missing is not None and missing.any():
-            per_sample = missing.reshape(missing.shape[0], -1).sum(axis=1).astype(np.uint64)
-            per_sample = per_sample if mask is None else np.where(mask, per_sample, np.uint64(0))
-            total = per_sample.sum() if weights is None else (per_sample * weights).sum()
-            counts["n_nonfinite"] = limbs.from_int(int(total), 2)
-        if values is not None:
-            threshold = values[min(int(found["key"]), values.shape[0] - 1)]
-        else:
-            dtype = np.float32 if preds.dtype.kind not in "iub" else preds.dtype
-            threshold = keys.key_value(np.asarray(found["key"], np.uint32), dtype)
-        return counts | _crossing_state(found) | {"threshold": np.asarray(threshold, np.float64).reshape(())}
+        nan, invalid = _host_bad(preds, labels)
+        genuine = labels == 1
+        if preds.ndim == 2:
+            genuine = np.zeros(preds.shape, bool)
+            rows = np.arange(labels.shape[0]) if invalid is None else np.flatnonzero(~invalid)
+            genuine[rows, labels[rows].astype(np.intp)] = True
+            pool = partial(_per_trial, preds.shape)
+            invalid, mask, weights = pool(invalid), pool(mask), pool(weights)
+        state, keep = _host_use(nan, invalid, mask, weights, preds.shape)
+        scores, values = ranking.dense_ranks(preds) if wide else (preds, None)
+        trials: list[Any] = [
+            None if x is None else x.reshape(-1) if keep is None else x[keep] for x in (scores, genuine, weights)
+        ]
+        found = ranking.crossing_host(*trials)
+        key = found.pop("key")
+        threshold = keys.host_key_value(key, preds.dtype) if values is None else values[key] if values.size else np.nan
+        return state | _crossing_state(found) | {"threshold": np.asarray(threshold, np.float64)}
 
     def _merge(self, a: State, b: State) -> State:
         return _stream_merge(self, a, b)
@@ -712,8 +732,10 @@ class EER(Metric, ClassLabels):
             k, p, w = (s[name][0] for name in ("keys", "positive", "weight"))
             if xp is np:
                 use = w > 0
-                found = ranking.crossing_from_keys_host(k[use], p[use] > 0, w[use])
-                return _crossing_state(found) | {"threshold": keys.key_value(found["key"], np.float32)}
+                # Unsigned order keys are shifted back to the signed keys of a host call.
+                found = ranking.crossing_host((k[use] ^ np.uint32(1 << 31)).view(np.int32), p[use] > 0, w[use])
+                threshold = keys.host_key_value(found["key"], np.float32)
+                return _crossing_state(found) | {"threshold": np.asarray(threshold, np.float64)}
             found = ranking.crossing_from_keys(k, p > 0, w > 0, w)
             heavy = _too_heavy(w, *found["totals"])
             return _crossing_state(found) | {"threshold": keys.key_value(found["key"], np.float32)} | heavy
@@ -731,82 +753,6 @@ class EER(Metric, ClassLabels):
         return DegenerateLabelsError("needs a genuine and an impostor trial", task=task, argument="labels")
 
 
-# Below this many trials a sort in NumPy is quicker than two histograms of 65,536 bins.
-_SORT_BELOW = 1 << 17
-
-
-def _crossing_small(metric: EER, preds: Any, labels: Any, mask: Any, weights: Any) -> tuple[Any, Any]:
-    """Counters and crossing of a host batch by sorting its trials."""
-    keep = np.ones(labels.shape, bool) if mask is None else np.asarray(mask)
-    pooled = preds.ndim == 2
-    valid = (labels >= 0) & (labels < (preds.shape[1] if pooled else 2))
-    genuine = labels[:, None] == np.arange(preds.shape[1]) if pooled else labels == 1
-    expand = (lambda x: np.broadcast_to(x[:, None], preds.shape)) if pooled else (lambda x: x)
-    keep, valid = expand(keep), expand(valid)
-    w = None if weights is None else expand(weights)
-    k = keys.order_key(preds)
-    if jnp.issubdtype(preds.dtype, jnp.floating):
-        nan = k == k.dtype.type(keys.nan_key(k))
-        counts = {"n_nonfinite": _host_count(nan, keep, w, preds.shape)}
-        bad = ~valid & ~nan
-        use = keep & valid & ~nan
-    else:
-        counts, bad, use = {"n_nonfinite": np.zeros(2, np.uint32)}, ~valid, keep & valid
-    counts |= {"n": _host_count(np.True_, keep, w, preds.shape), "n_excluded": np.zeros(2, np.uint32)}
-    counts["n_invalid_label"] = _host_count(bad, keep, w, preds.shape)
-    return counts, ranking.crossing_from_keys_host(k[use], genuine[use], None if w is None else w[use])
-
-
-def _crossing_large(metric: EER, preds: Any, labels: Any, mask: Any, weights: Any) -> tuple[Any, Any]:
-    """Counters and crossing of a host batch by two selection passes in chunks."""
-    prefix = 0
-    counts: Any = None
-    totals: Any = None
-    start: Any = None
-    found: dict[str, Any] = {}
-    for shift in (16, 0):
-        parts = []
-        # One histogram is handed from chunk to chunk (donated, so updated in place), not one fetched from each. Plain
-        # counts are fetched before they could reach 2^32.
-        empty = (2 * _BINS,) if weights is None else (2, _BINS, 2)
-        hist, since, whole = jnp.zeros(empty, jnp.uint32), 0, np.zeros((2, _BINS, 2), np.uint32)
-        for args in chunks(preds, labels, mask, weights):
-            if weights is None and since + args[0].size >= 1 << 32:
-                whole, since = limbs.add(whole, limbs.widen(np.asarray(hist)).reshape(whole.shape)), 0
-                hist = jnp.zeros(empty, jnp.uint32)
-            part, hist = _digit_histogram(metric, hist, *args, np.uint32(shift), np.uint32(prefix))
-            parts.append(part)
-            since += args[0].size
-        last = np.asarray(hist)
-        whole = limbs.add(whole, limbs.widen(last).reshape(whole.shape)) if weights is None else last
-        if counts is None:
-            counts = add_states(parts)
-            totals = tuple(limbs.normalize(h.sum(axis=0, dtype=np.uint64)).astype(np.uint32) for h in whole)
-            start = (np.zeros(2, np.uint32), np.zeros(2, np.uint32))
-        found = ranking.segment(whole[0], whole[1], totals, start)
-        prefix |= int(found["bin"]) << shift
-        start = found["near"]
-    return counts, found | {"totals": totals, "key": prefix}
-
-
 def _crossing_state(found: dict[str, Any]) -> dict[str, Any]:
     names = ("near_genuine", "near_impostor", "far_genuine", "far_impostor", "num_genuine", "num_impostor")
     return dict(zip(names, (*found["near"], *found["far"], *found["totals"])))
-
-
-@partial(jax.jit, static_argnums=0, donate_argnums=1)
-def _digit_histogram(
-    metric: EER, hist: Any, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any, shift: Any, prefix: Any
-) -> tuple[Any, Any]:
-    """One selection pass over a host chunk: the batch's counters, and its trials per 16-bit digit within the prefix
-    added."""
-    mask = with_rows(mask, rows, labels.shape)
-    scores, genuine, used, w, counts = metric._trials(preds, labels, mask, weights)
-    k = keys.order_key(scores)
-    # On the first pass (shift 16) every upper half is inside; on the second only that of the prefix.
-    inside = (shift != 0) | ((k >> np.uint32(16)) == (prefix >> np.uint32(16)))
-    digit = (k >> shift) & np.uint32(_BINS - 1)
-    if w is None:
-        index = ranking.radix_index(digit, genuine, used & inside)
-        return counts, hist.at[index].add(jnp.uint32(1), mode="drop")
-    return counts, limbs.add(hist, ranking.radix_histogram(digit, genuine, used & inside, w))

@@ -13,7 +13,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-__all__ = ["float16_key", "float32_scores", "host_key", "key_value", "nan_key", "order_key", "signed_key"]
+__all__ = [
+    "float16_key",
+    "float32_scores",
+    "host_key",
+    "host_key_value",
+    "key_value",
+    "nan_key",
+    "order_key",
+    "signed_key",
+]
 
 
 def nan_key(keys: Any) -> int:
@@ -72,6 +81,13 @@ def host_key(scores: np.ndarray) -> np.ndarray:
         return scores if scores.dtype.kind == "i" else scores.astype(np.int64)
     bits = np.ascontiguousarray(float32_scores(scores)).view(np.int32)
     return _signed_key_of_bits(bits, 32, 0x7F800000, np, nan=False)
+
+
+def host_key_value(key: int, dtype: Any) -> Any:
+    """The score behind a `host_key`: the integer itself for integer scores, else a NumPy float32."""
+    if np.dtype(dtype).kind in "iub":
+        return key
+    return key_value(np.asarray((key & 0xFFFFFFFF) ^ (1 << 31), np.uint32), np.float32)[()]
 
 
 def float32_scores(scores: Any) -> Any:

@@ -30,6 +30,7 @@ __all__ = [
     "sum_words",
     "to_float",
     "to_int",
+    "to_ints",
     "widen",
 ]
 
@@ -48,7 +49,17 @@ def from_int(value: int, num_limbs: int) -> np.ndarray:
 
 def to_int(limbs: Any) -> int:
     """One number ``[L]`` as an exact Python int."""
-    return sum(int(limb) << (16 * i) for i, limb in enumerate(np.asarray(limbs)))
+    return sum(limb << (16 * i) for i, limb in enumerate(np.asarray(limbs).tolist()))
+
+
+def to_ints(limbs: np.ndarray) -> Any:
+    """Numbers ``[..., L]`` as Python ints: an object array ``[...]``, or one int."""
+    if limbs.ndim == 1:
+        return to_int(limbs)
+    out: Any = 0
+    for i in range(limbs.shape[-1]):
+        out = out + (limbs[..., i].astype(object) << (16 * i))
+    return out
 
 
 def to_float(limbs: Any, xp: Any, exponent: int = 0) -> Any:
@@ -138,7 +149,8 @@ def strict(limbs: Any) -> Any:
 
 def widen(counts: Any) -> Any:
     """uint32 counts ``[...]`` as limbs ``[..., 2]``."""
-    xp: Any = np if isinstance(counts, np.ndarray) else jnp
+    # A sum by NumPy may be a scalar of its own kind.
+    xp: Any = np if isinstance(counts, (np.ndarray, np.generic)) else jnp
     counts = counts.astype(xp.uint32)
     return xp.stack([counts & _LOW, counts >> _BITS], axis=-1)
 
