@@ -272,6 +272,40 @@ def test_clusters_are_gathered_whole(metric: Any, kind: str) -> None:
     assert _values(metric, preds, labels, own, counts)[0] == pytest.approx(expected, rel=1e-6)
 
 
+@SLOW
+def test_masks_inside_a_sample() -> None:
+    """Claim: with [N, K, T] signals the mixture is drawn, with those of its signals that are there, NaN elsewhere.
+
+    Oracle: `evaluate` on gathered mixtures with their masks and weights. Tolerance 1e-6.
+    """
+    preds, labels = _inputs("signals")
+    where = _rng(0).random((N, 2)) < 0.6
+    where[:2] = [[False, False], [True, False]]
+    weights = _rng(1).integers(0, 3, (N, 2))
+    preds = np.where(where[..., None], preds, np.nan)
+    read = study._read(as_task("E-SC-SEP", {}), preds, labels, where, weights)
+    kept = study._kept_rows(read)
+    (reduction,) = study._reductions(read, kept)
+    assert kept is not None and 0 not in kept
+    counts = np.bincount(_rng(2).integers(0, len(kept), len(kept)), minlength=len(kept))
+    found = reduction.bind(Units(np.ones(len(kept), np.int64)))(counts[None])[0]
+    index = np.repeat(kept, counts)
+    expected = emma.evaluate("E-SC-SEP", preds[index], labels[index], where=where[index], weights=weights[index])
+    assert found == pytest.approx(expected["SISDR"], rel=1e-6)
+
+
+@SLOW
+def test_clusters_broadcast_over_entries() -> None:
+    """Claim: for S-parameters [F, i, j] a cluster per frequency draws its four entries together. Oracle: a loop that
+    gathers frequencies by the same draws; tolerance 1e-6."""
+    p, t = (x[:24].reshape(6, 2, 2) for x in _inputs("entries"))
+    own = make_units(24, None, None, np.arange(6)[:, None, None], None, (6, 2, 2), "T")
+    counts = np.array([[2, 0, 1, 1, 1, 1]])
+    found = _values(m.RealImagRMSE(), p, t, own, counts)[0]
+    index = np.repeat(np.arange(6), counts[0])
+    assert found == pytest.approx(m.RealImagRMSE()(p[index], t[index]), rel=1e-6)
+
+
 # --- intervals ----------------------------------------------------------------------------------------------------
 
 
@@ -440,3 +474,17 @@ def test_bad_settings() -> None:
         emma.bootstrap("E-LOC-AOA", preds, labels, key=0, clusters=[0, 1])
     with pytest.raises(EvaluationError, match="traced"):
         jax.jit(lambda p: emma.bootstrap("E-LOC-AOA", p, labels, key=0))(preds)
+
+
+@SLOW
+def test_bench_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """Claim: the benchmark's two ways give about the same interval. Tolerance: half its width, from 50 looped
+    resamples."""
+    pytest.importorskip("sklearn")
+    from bench import uncertainty
+
+    row = uncertainty.run("AUC", 500, 200, 50, 1)
+    assert row is not None and row.apart < 0.5 and row.times > 0
+    assert uncertainty.main(["--n", "300", "--resamples", "20", "--looped", "5", "--rounds", "1", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert [r["name"] for r in rows] == ["accuracy", "balanced accuracy", "AUC"]

@@ -333,6 +333,8 @@ def test_boards_are_the_unit() -> None:
     assert found.ood["rel_l2_E"] == found.groups["private_challenge"]["rel_l2_E"]
     bca = bootstrap_boards(scores, key=0, num_resamples=500, method="bca").id["local_q50_avg"]
     assert bca.method == "bca" and bca.low < bca.value < bca.high
+    document = json.loads(json.dumps(scores.to_dict()))
+    assert bootstrap_boards(document, key=0, num_resamples=2000) == found
     json.dumps(found.to_dict(), allow_nan=False)
 
 

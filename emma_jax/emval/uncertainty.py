@@ -65,7 +65,7 @@ def _to_dict(x: BoardIntervals | BoardComparison) -> dict[str, Any]:
 
 
 def bootstrap_boards(
-    scores: BoardScores,
+    scores: BoardScores | Mapping[str, Any],
     *,
     key: Any,
     num_resamples: int = 1000,
@@ -75,7 +75,7 @@ def bootstrap_boards(
     """Intervals of a result of `score_boards`, for each group, ID and OOD.
 
     Args:
-      scores: the values of every board.
+      scores: the values of every board, as `score_boards` returns them or `load_result` reads them.
       key: a JAX key (or an int); the same key gives the same bits.
       num_resamples: B.
       confidence: nominal coverage.
@@ -107,12 +107,12 @@ def bootstrap_boards(
             }
         )
 
-    return BoardIntervals(*_by_domain(scores.boards, one))
+    return BoardIntervals(*_by_domain(_records(scores), one))
 
 
 def compare_boards(
-    scores_a: BoardScores,
-    scores_b: BoardScores,
+    scores_a: BoardScores | Mapping[str, Any],
+    scores_b: BoardScores | Mapping[str, Any],
     *,
     key: Any,
     num_resamples: int = 1000,
@@ -122,7 +122,7 @@ def compare_boards(
     """Whether two results over the same boards differ, by drawing the same boards for both.
 
     Args:
-      scores_a, scores_b: results of `score_boards`.
+      scores_a, scores_b: results of `score_boards`, or of `load_result`.
       key, num_resamples, confidence, method: as for `bootstrap_boards`.
 
     Returns:
@@ -133,9 +133,10 @@ def compare_boards(
       EmptyEvaluationError: no board. EvaluationError: settings that mean nothing.
     """
     check_settings(num_resamples, confidence, method)
-    other = {(b.group, b.id): b for b in scores_b.boards}
-    same = {(b.group, b.id) for b in scores_a.boards} == set(other)
-    if not same or any(set(b.values) != set(other[b.group, b.id].values) for b in scores_a.boards):
+    records = _records(scores_a)
+    other = {(b.group, b.id): b for b in _records(scores_b)}
+    same = {(b.group, b.id) for b in records} == set(other)
+    if not same or any(set(b.values) != set(other[b.group, b.id].values) for b in records):
         raise ShapeError("have other boards or metrics than the first", argument="scores_b")
 
     def one(boards: Sequence[BoardRecord], names: tuple[str, ...]) -> Mapping[str, Comparison]:
@@ -156,7 +157,13 @@ def compare_boards(
             )
         return MappingProxyType(found)
 
-    return BoardComparison(*_by_domain(scores_a.boards, one))
+    return BoardComparison(*_by_domain(records, one))
+
+
+def _records(scores: BoardScores | Mapping[str, Any]) -> tuple[BoardRecord, ...]:
+    if isinstance(scores, BoardScores):
+        return scores.boards
+    return tuple(BoardRecord(b["group"], b["id"], b["values"]) for b in scores["boards"])
 
 
 def _direction(name: str) -> str:

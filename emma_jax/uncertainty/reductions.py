@@ -227,8 +227,7 @@ class Mean(Reduction):
 
 
 @partial(jax.jit, static_argnums=0)
-def _best(m: Any, preds: Any, rows: Any) -> Any:
-    del rows
+def _best(m: Any, preds: Any) -> Any:
     return accuracy._predicted(m, preds)[0]
 
 
@@ -287,7 +286,7 @@ class Cells(Reduction):
 def _make_cells(m: BalancedAccuracy, preds: Any, labels: Any) -> Cells:
     parts = []
     for p, _, _, _, rows in base.chunks(preds, labels, None, None):
-        parts.append(np.asarray(_best(m, p, rows))[:rows])
+        parts.append(np.asarray(_best(m, p))[:rows])
     codes = labels.astype(np.int64) * m._classes() + np.concatenate(parts)
     return Cells(m, codes)
 
