@@ -231,9 +231,14 @@ def _verify_numbers(
 def _differences(old: Any, new: Any, place: str = "") -> list[str]:
     """Places where two documents differ; keys that only the new one has at the top are left aside."""
     if isinstance(old, Mapping) and isinstance(new, Mapping):
-        keys = old.keys() | new.keys() if place else old.keys()
-        inner = ((f"{place}.{key}" if place else str(key), old.get(key), new.get(key)) for key in sorted(keys))
-        return [line for name, a, b in inner for line in _differences(a, b, name)]
+        found = []
+        for key in sorted(old.keys() | new.keys() if place else old.keys()):
+            inner = f"{place}.{key}" if place else str(key)
+            if (key in old) != (key in new):
+                found.append(f"{inner}: {'recorded' if key in old else 'scored again'} alone")
+            else:
+                found += _differences(old[key], new[key], inner)
+        return found
     if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
         return [line for i, (a, b) in enumerate(zip(old, new)) for line in _differences(a, b, f"{place}[{i}]")]
     return [] if old == new and type(old) is type(new) else [f"{place}: recorded {old!r:.60}, scored again {new!r:.60}"]
