@@ -91,7 +91,9 @@ def init(params: Any) -> dict[str, Any]:
     }
 
 
-def _step(run: dict[str, Any], x: jax.Array, y: jax.Array) -> dict[str, Any]:
+def _step(run: dict[str, Any], x: jax.Array, y: jax.Array, measure: bool = True) -> dict[str, Any]:
+    """One update of the network; ``measure=False`` leaves the metric out, to see what it costs."""
+
     def loss(params: Any) -> tuple[jax.Array, jax.Array]:
         preds = predict(params, x)
         return jnp.mean(training.circular_loss(preds, y)), preds
@@ -100,7 +102,8 @@ def _step(run: dict[str, Any], x: jax.Array, y: jax.Array) -> dict[str, Any]:
     updates, adam = ADAM.update(gradients, run["adam"])
     updates = jax.tree.map(lambda u: run["plateau"].scale * u, updates)
     params = optax.apply_updates(run["params"], updates)
-    return run | {"params": params, "adam": adam, "metric": TASK.update(run["metric"], preds, y)}
+    metric = TASK.update(run["metric"], preds, y) if measure else run["metric"]
+    return run | {"params": params, "adam": adam, "metric": metric}
 
 
 def _validate(run: dict[str, Any], x: jax.Array, y: jax.Array) -> tuple[dict[str, Any], jax.Array, jax.Array]:
@@ -114,7 +117,7 @@ def _validate(run: dict[str, Any], x: jax.Array, y: jax.Array) -> tuple[dict[str
     return run | new, train_deg, valid_deg
 
 
-step = jax.jit(_step, donate_argnums=0)
+step = jax.jit(_step, donate_argnums=0, static_argnames="measure")
 validate = jax.jit(_validate, donate_argnums=0)
 materialize = jax.jit(predict)
 
