@@ -57,11 +57,22 @@ def fold_curves(task: Any, preds: Any, labels: Any, where: Any = None) -> dict[s
         roc = _roc_of(preds, labels)
         if roc:
             curves["roc"] = roc
-    if any(isinstance(m, MeanAngularError) for m in task.metrics) and labels.ndim == 1 and len(labels):
-        from emma_jax.evaluate import per_sample
-
-        curves["errors"] = error_curve(per_sample(task, preds, labels)["MeanAngularError"])
+    angles = next((m for m in task.metrics if isinstance(m, MeanAngularError)), None)
+    if angles is not None and preds.ndim == labels.ndim == 1 and len(labels):
+        curves["errors"] = error_curve(_angular_errors(angles, preds, labels))
     return curves
+
+
+def _angular_errors(metric: MeanAngularError, preds: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Every sample's distance on the circle [N], degrees, in float64.
+
+    As `per_sample` has it, to 1e-12 degrees for angles in degrees, but without a kernel: tracing one takes 0.7 s, half
+    of what a process needs to score a submission once all kernels are in the compilation cache.
+    """
+    scale = 1.0 if metric.input_unit == "deg" else 180.0 / np.pi
+    turned = np.abs((preds.astype(np.float64) - labels.astype(np.float64)) * scale) % metric.period
+    distance: np.ndarray = np.minimum(turned, metric.period - turned)
+    return distance
 
 
 def _roc_of(preds: np.ndarray, labels: np.ndarray) -> dict[str, Any] | None:
