@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from emma_jax.cli import app
+from emma_jax.cli.shared import use_compilation_cache
 from emma_jax.io import loads_strict, write_npz
 from emma_jax.sweeps import load_table, sweep_files
 
@@ -25,9 +26,9 @@ def scores(seed: int) -> np.ndarray:
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """labels.npz and four files of two runs and two folds; no launcher, a compilation cache of its own."""
+    """labels.npz and four files of two runs and two folds; no launcher, no compilation cache."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
     for name in ("SLURM_PROCID", "SLURM_NTASKS", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_RANK"):
         monkeypatch.delenv(name, raising=False)
     write_npz("labels.npz", labels=LABELS)
@@ -148,3 +149,17 @@ def test_processes_of_a_launcher_share_the_files(monkeypatch):
     second = sweep("-o", "out.csv", "--distributed", "--process", "1", "--json")
     assert second.exit_code == 0 and len(json.loads(second.stdout)["rows"]) == 4
     assert Path("out.csv").read_bytes() == Path("single.csv").read_bytes()
+
+
+def test_a_cache_folder_of_the_user_keeps_short_kernels_too(monkeypatch):
+    """With JAX_COMPILATION_CACHE_DIR the folder stays the user's, and only JAX's threshold of one second, below which
+    every kernel of ours would be compiled again, is lifted; unless the user has set it."""
+    updates = {}
+    monkeypatch.setattr("jax.config.update", lambda key, value: updates.update({key: value}))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "elsewhere")
+    use_compilation_cache()
+    assert updates == {"jax_persistent_cache_min_compile_time_secs": 0.0}
+    updates.clear()
+    monkeypatch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "2")
+    use_compilation_cache()
+    assert updates == {}

@@ -55,18 +55,22 @@ def say(message: str) -> None:
 
 def use_compilation_cache() -> None:
     """Keeps compiled kernels between runs, in JAX_COMPILATION_CACHE_DIR or the user's cache folder."""
-    if "JAX_COMPILATION_CACHE_DIR" in os.environ:
+    folder = os.environ.get("JAX_COMPILATION_CACHE_DIR")
+    if folder == "":
         return
     from jax import config
 
-    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    folder = os.path.join(home, "emma-jax", "xla")
-    try:
-        os.makedirs(folder, exist_ok=True)
-    except OSError:
-        return  # a cache is no reason to fail
-    if os.access(folder, os.W_OK):
+    if folder is None:
+        home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+        folder = os.path.join(home, "emma-jax", "xla")
+        try:
+            os.makedirs(folder, exist_ok=True)
+        except OSError:
+            return  # a cache is no reason to fail
+        if not os.access(folder, os.W_OK):
+            return
         config.update("jax_compilation_cache_dir", folder)  # type: ignore[no-untyped-call]
+    if "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS" not in os.environ:
         # kernels compile in 0.1 s each, below the default threshold of one second, and there are many
         config.update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
 
