@@ -15,7 +15,7 @@ undefined resample is NaN there as anywhere.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -41,6 +41,8 @@ Floats = NDArray[np.float64]
 
 # Per-sample states of no more combinations than this are cells, whose counts are drawn at once.
 _MOST_CELLS = 1 << 16
+# Samples whose states are made at once: 24 MB for the energies of a near field.
+_ROWS = 1 << 14
 # Entries of a table of cells by cluster, beyond which no influence is computed.
 _MOST_TABLE = 1 << 26
 
@@ -166,6 +168,14 @@ class Sums(Reduction):
         return -left
 
 
+def _few_at_a_time(*trees: Any) -> Iterator[tuple[Any, ...]]:
+    """`base.chunks` of no more than `_ROWS` samples: a state may be hundreds of times as large as its sample."""
+    leaves, structure = jax.tree_util.tree_flatten(trees)
+    for start in range(0, leaves[0].shape[0], _ROWS):
+        part = [x[start : start + _ROWS] for x in leaves]
+        yield from base.chunks(*jax.tree_util.tree_unflatten(structure, part))
+
+
 def _make_sums(m: Metric, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool) -> Sums:
     plain = type(m)._merge is Metric._merge and type(m)._summary is Metric._summary
     if not plain:
@@ -173,7 +183,7 @@ def _make_sums(m: Metric, preds: Any, labels: Any, mask: Any, weights: Any, wide
     parts: dict[str, list[tuple[Counts, NDArray[np.uint32]]]] = {}
     shapes: dict[str, tuple[int, ...]] = {}
     with checks.enable_x64(wide):
-        for *args, rows in base.chunks(preds, labels, mask, weights):
+        for *args, rows in _few_at_a_time(preds, labels, mask, weights):
             for name, leaf in _states(m, *args).items():
                 flat = np.asarray(leaf)[:rows]
                 shapes[name] = flat.shape[1:]
