@@ -85,10 +85,9 @@ class MeanAngularError(Metric):
         dtype = jnp.promote_types(p.dtype, t.dtype)
         p, t = p.astype(dtype), t.astype(dtype)
         sums = _sums32 if dtype == jnp.float32 else _sums64
-        # One flag tells of angles that are not finite or too large to subtract exactly. Only then are they looked at
-        # one by
-        # one, and whole turns taken off by `rem`, exact at any size and slow. Both branches hold the whole reduction: a
-        # branch over the angles alone would write them to memory (measured: four times the time).
+        # One flag tells of angles that are not finite or too far apart to subtract exactly. Only then are they looked
+        # at one by one, and whole turns taken off by `rem`, exact at any size and slow. Both branches hold the whole
+        # reduction: a branch over the angles alone would write them to memory (measured: four times the time).
         fast = sums(p, t, mask, weights, self.period)
         odd = fast.pop("odd")
 
@@ -125,15 +124,12 @@ def _difference(p: Any, t: Any, period: int) -> tuple[Any, Any, Any]:
     """min(delta, period - delta) per sample as an unevaluated sum of two floats, and whether that is not exact.
 
     The difference is formed as a float and its rounding error (Knuth's two-sum); a whole number of turns leaves
-    exactly,
-    since it is an integer below 2^24 in float32 and the remainder a difference of close floats. No product is
-    rounded, so
-    a compiler's choice to fuse multiply and add cannot change a bit. In plain floats, ``d - 360 round(d / 360)`` is
-    off by
-    1e-5 degrees near a wrap.
+    exactly, since it is a small integer and the remainder a difference of close floats. No product is rounded, so a
+    compiler's choice to fuse multiply and add cannot change a bit. In plain floats, ``d - 360 round(d / 360)`` is off
+    by 1e-5 degrees near a wrap.
 
     Args:
-      p, t: float32 or float64 degrees of one shape.
+      p, t: float64 degrees of one shape.
       period: 180 or 360.
 
     Returns:
@@ -155,35 +151,119 @@ def _difference(p: Any, t: Any, period: int) -> tuple[Any, Any, Any]:
     return jnp.where(beyond, turn - high, high), jnp.where(beyond, -low, low), odd
 
 
-def _sums32(p: Any, t: Any, keep: Any, weights: Any, period: int) -> State:
-    """Sum of float32 distances to 2^-46 degrees each, by digits of 2^-15, 2^-36 and 2^-46 degrees.
+# Adding one of these to a small float leaves its multiple of 2^-10, 2^-28 or 2^-46 in the low bits of the sum.
+_MAGIC = (np.float32(2.0**13), np.float32(1.5 * 2.0**-5), np.float32(1.5 * 2.0**-23))
+# What that adds to the three digits; the middle one is a sum of two.
+_OFFSETS = tuple(np.uint32(k * int(m.view(np.uint32)) & 0xFFFFFFFF) for k, m in zip((1, 2, 1), _MAGIC))
+# So many digits are added in uint32: their sums stay below 2^31.
+_ROW = 8192
+# From this difference on whole turns are taken off each angle first, which is slow.
+_WIDE = np.float32(2.0**13)
 
-    A digit is read off the bits of a sum with a power of two. A conversion to integer would do the same and cost
-    more than
-    all the rest, since XLA makes it saturate.
-    """
-    f = np.float32
-    high, low, odd = _difference(p, t, period)
-    scaled = high * f(2.0**15)
-    whole = _nearest(scaled, f(2.0**23))
-    rest = (scaled - whole.astype(jnp.float32)) * f(2.0**21) + low * f(2.0**36)
-    middle = _nearest(rest, f(1.5 * 2.0**23))
-    last = _nearest((rest - middle.astype(jnp.float32)) * f(2.0**10), f(1.5 * 2.0**23))
-    # The lower digits are signed; with 2^31 added they are a uint32, and as many are taken off the sum.
-    fraction = lax.bitcast_convert_type((middle << 10) + last, jnp.uint32) ^ np.uint32(1 << 31)
-    digits = {"whole": whole.astype(jnp.uint32), "fraction": fraction}
-    if keep is not None:
-        digits = {k: jnp.where(keep, v, jnp.uint32(0)) for k, v in digits.items()}
-    sums = tally(keep, weights, p.shape, odd=odd, **{k: [v] for k, v in digits.items()})
-    fraction = sums.pop("fraction")
-    total = limbs.shift_left(sums.pop("whole"), 31, 6) + jnp.concatenate([fraction, jnp.zeros_like(fraction[:2])])
-    total = limbs.subtract(limbs.normalize(total), limbs.shift_left(sums["n"], 31, 6))
+
+def _sums32(p: Any, t: Any, keep: Any, weights: Any, period: int) -> State:
+    """Sum of float32 distances, each rounded once, to 2^-46 degrees; ``odd`` counts samples for the slow path."""
+    bits, size = _digits32(p, t, period)
+    if weights is not None:
+        words = _as_words(*((b - offset).astype(jnp.int32) for b, offset in zip(bits, _OFFSETS)))
+        if keep is not None:
+            words = [jnp.where(keep, w, jnp.uint32(0)) for w in words]
+        sums = tally(keep, weights, p.shape, odd=size >= _bits(_WIDE), total=words)
+        total = sums["total"]
+    else:
+        if keep is not None:
+            bits = [jnp.where(keep, b, offset) for b, offset in zip(bits, _OFFSETS)]
+            size = jnp.where(keep, size, np.uint32(0))
+        total, largest = _add_digits(bits, size)
+        sums = tally(keep, None, p.shape) | {"odd": limbs.widen(largest >= _bits(_WIDE))}
     return sums | {"total": jnp.concatenate([jnp.zeros_like(total[:2]), total])}
 
 
-def _nearest(x: Any, magic: Any) -> Any:
-    """The integer nearest to x, |x| < 2^22 (0 <= x < 2^23 with magic 2^23), by the bits of x + magic."""
-    return lax.bitcast_convert_type(x + magic, jnp.int32) - magic.view(np.int32)
+def _digits32(p: Any, t: Any, period: int) -> tuple[list[Any], Any]:
+    """The float32 distance of every sample as digits worth 2^-10, 2^-28 and 2^-46 degrees, and |p - t| for a check.
+
+    A digit is read off the bits of a sum with a power of two, for a conversion to integer would cost more than all
+    the rest (XLA makes it saturate); `_OFFSETS` are still to be taken off. The two lower digits are signed. As in
+    `_difference` no product is rounded and the rounding error of p - t is carried along; a sign is folded by its bit,
+    which costs less than a selection.
+
+    Returns:
+      (digits, size): three uint32 arrays, right where ``size`` < bits of 2^13; ``size`` is the bits of |p - t|, which
+      order as the floats do, infinities and NaN last.
+    """
+    f = np.float32
+    turn, half, sign = f(period), f(period / 2), np.uint32(1 << 31)
+    s = p - t
+    back = s - p
+    error = (p - (s - back)) - (t + back)
+    r = s - turn * jnp.round(s * f(1.0 / period))
+    error = _flip(error, _bits(r + error) & sign)
+    r = jnp.abs(r)
+    # Beyond half a turn the other way round is shorter; at exactly half a turn the error decides. Both candidates are
+    # positive, so their bits order as they do, and the integer minimum needs no care for NaN.
+    error = _flip(error, _bits((half - r) - error) & sign)
+    r = lax.bitcast_convert_type(jnp.minimum(_bits(r), _bits(turn - r)), jnp.float32)
+    # The error is below the last bit of r: what is left of r below 2^-28 is 0 where the error reaches above 2^-29.
+    first, r = _split(r, _MAGIC[0])
+    second, r = _split(r, _MAGIC[1])
+    third, rest = _split(r + error, _MAGIC[1])
+    return [first, second + third, _bits(rest + _MAGIC[2])], _bits(jnp.abs(s))
+
+
+def _bits(x: Any) -> Any:
+    return x.view(np.uint32) if isinstance(x, np.generic) else lax.bitcast_convert_type(x, jnp.uint32)
+
+
+def _flip(x: Any, sign: Any) -> Any:
+    """x with its sign changed where ``sign`` is 2^31."""
+    return lax.bitcast_convert_type(_bits(x) ^ sign, jnp.float32)
+
+
+def _split(x: Any, magic: Any) -> tuple[Any, Any]:
+    """The bits of ``x + magic``, and what of x is not in them (exactly)."""
+    total = x + magic
+    # `reduce_precision` changes nothing and costs nothing, but keeps XLA from folding (x + magic) - magic into x.
+    return _bits(total), x - (lax.reduce_precision(total, 8, 23) - magic)
+
+
+def _add_digits(bits: list[Any], size: Any) -> tuple[Any, Any]:
+    """The exact sum of all samples in units of 2^-46 degrees, limbs ``[6]``, and the largest ``size``."""
+    arrays = (*bits, size)
+    n = size.shape[0]
+    rows = [_reduce_rows([x[: n - n % _ROW].reshape(-1, _ROW) for x in arrays])] if n >= _ROW else []
+    if n % _ROW or not n:
+        rows.append(_reduce_rows([x[n - n % _ROW :].reshape(1, -1) for x in arrays]))
+    counts = np.full(n // _ROW + len(rows) - (n >= _ROW), _ROW, np.uint32)
+    if n % _ROW or not n:
+        counts[-1] = n % _ROW
+    *digits, largest = (jnp.concatenate(parts) for parts in zip(*rows))
+    # Sums of bits are right modulo 2^32; less the magic they lie in [0, 2^31), the lower ones in [-2^31, 2^31).
+    exact = [d - counts * offset for d, offset in zip(digits, _OFFSETS)]
+    lower = {k: [x ^ np.uint32(1 << 31)] for k, x in zip("bc", exact[1:])}
+    sums = limbs.sum_many({"a": [exact[0]], **lower})
+    total = limbs.shift_left(sums["a"], 36, 6) + limbs.shift_left(sums["b"], 18, 6)
+    total = limbs.normalize(total + limbs.shift_left(sums["c"], 0, 6))
+    offset = counts.shape[0] * ((1 << 49) + (1 << 31))
+    return limbs.subtract(total, jnp.asarray(limbs.from_int(offset, 6))), jnp.max(largest)
+
+
+def _reduce_rows(arrays: list[Any]) -> list[Any]:
+    """Sums along rows modulo 2^32, of the last array the maximum, in one pass."""
+    zeros = tuple(jnp.uint32(0) for _ in arrays)
+
+    def combine(a: Any, b: Any) -> tuple[Any, ...]:
+        return (*(x + y for x, y in zip(a[:-1], b[:-1])), jnp.maximum(a[-1], b[-1]))
+
+    return list(lax.reduce(tuple(arrays), zeros, combine, (1,)))
+
+
+def _as_words(first: Any, second: Any, third: Any) -> list[Any]:
+    """``first 2^36 + second 2^18 + third`` >= 0 from int32 digits, as two little-endian uint32 words."""
+    low = (second << 18).astype(jnp.uint32)
+    high = (first << 4) + (second >> 14)
+    word = low + third.astype(jnp.uint32)
+    carry = (word < low).astype(jnp.int32) - (third < 0).astype(jnp.int32)
+    return [word, (high + carry).astype(jnp.uint32)]
 
 
 def _sums64(p: Any, t: Any, keep: Any, weights: Any, period: int) -> State:
