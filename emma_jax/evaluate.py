@@ -228,7 +228,7 @@ def sweep(
       task, labels, where, weights, lengths, **params: as for `evaluate`; shared by all runs.
       preds: [S, N, ...], the task's predictions with a leading axis of runs (a dict or `TokenBatch` of such arrays
         where the task takes one); or an iterable of runs, each as `evaluate` takes it, of which one at a time is held.
-      batch_size: how many runs are worked on at once; by default as many as make up 16 MB of predictions.
+      batch_size: how many runs of a stack are worked on at once; by default as many as make up 16 MB of predictions.
       progress: show a progress bar on stderr.
 
     Returns:
@@ -361,8 +361,8 @@ class SharedLabels:
                 continue
             _, mask, weights = self._shared(self._example)
             there = mask if weights is None else base.both(mask, weights > 0)
-            blank = jax.tree_util.tree_map(np.zeros_like, base._convert(self._example, "preds", self.task.id))
             try:
+                blank = jax.tree_util.tree_map(np.zeros_like, base._convert(self._example, "preds", self.task.id))
                 m._explain(blank, base._convert(self._given[0], "labels", self.task.id), there, self.task.id)
             except EvaluationError as error:
                 if (error.argument or "").startswith("labels"):
