@@ -117,12 +117,13 @@ def test_mutated_submissions_score_or_are_refused(release, tmp_path):
 
 
 @pytest.mark.slow
-def test_ten_thousand_mutated_submissions(release, tmp_path, capsys):
+@pytest.mark.parametrize("start", range(1000, 11_000, 2000))
+def test_ten_thousand_mutated_submissions(release, tmp_path, capsys, start):
     """Claim: the same of 10,000 more."""
-    found = fuzz(release, tmp_path, range(1000, 11_000), check_every=10)
+    found = fuzz(release, tmp_path, range(start, start + 2000), check_every=10)
     with capsys.disabled():
         print(f"\n{dict(found)}")
-    assert sum(v for k, v in found.items() if not k.startswith("slowest")) == 10_000
+    assert sum(v for k, v in found.items() if not k.startswith("slowest")) == 2000
 
 
 # --- One by one -----------------------------------------------------------------------------------------------------

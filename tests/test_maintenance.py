@@ -208,11 +208,18 @@ def test_the_reference_reader_takes_it(tmp_path):
     assert not dataset.metadata.ctx.issues.errors and len(dataset.metadata.distribution) == 5
 
 
+@pytest.fixture(scope="module")
+def scored() -> list:
+    """The golden inputs, scored once for all tests."""
+    return list(golden_module._actual())
+
+
 # --- The golden self-test -------------------------------------------------------------------------------------------
 
 
-def test_scores_are_the_golden_ones():
+def test_scores_are_the_golden_ones(scored, monkeypatch):
     """Claim: this installation scores as its protocol says: no deviation."""
+    monkeypatch.setattr(golden_module, "_actual", lambda: scored)
     assert golden_deviations() == ()
 
 
@@ -229,15 +236,14 @@ def test_golden_answers_are_those_of_the_definitions():
         )
 
 
-def test_a_scoring_change_is_noticed(monkeypatch):
+def test_a_scoring_change_is_noticed(scored, monkeypatch):
     """Claim: a changed tie rule deviates; changing the answers with it deviates too, until the version is another."""
     from emma_jax.metrics.accuracy import Top1Accuracy
 
     golden = golden_module._stored()
-    plain = golden_module._actual
 
     def changed():
-        for case, value in plain():
+        for case, value in scored:
             yield case, value + 0.001 if "Top1Accuracy" in case else value
 
     monkeypatch.setattr(golden_module, "_actual", changed)
@@ -273,7 +279,7 @@ def test_golden_inputs_are_integers_by_the_recurrence():
 
 
 def test_commands_of_a_maintainer(labels, tmp_path):
-    """Claim: new, freeze, verify --digest, diff, croissant and selftest work as commands, one after another."""
+    """Claim: new, freeze, verify --digest, diff, and croissant work as commands, one after another."""
     root = tmp_path / "r"
     code, out, _ = run("release", "new", labels, "-o", root, "--name", "mine")
     assert code == 0 and "E-LOC-AOA (3 folds): circular mean" in out and "anchors proposed: 0 to" in out
@@ -293,11 +299,12 @@ def test_commands_of_a_maintainer(labels, tmp_path):
     assert run("release", "croissant", root, "-o", out_file, *arguments, "--date", "2026-11-30")[0] == 0
     assert json.loads(out_file.read_text())["distribution"][0]["sha256"]
     assert "date_published" in fails("release", "croissant", root, "-o", out_file, *arguments, "--date", "today")
+
+
+def test_selftest_succeeds_and_fails_loudly(scored, monkeypatch):
+    """Claim: no deviation is exit code 0 and names the protocol; a deviation is printed and is exit code 1."""
+    monkeypatch.setattr(golden_module, "_actual", lambda: scored)
     assert run("release", "selftest")[:2] == (0, f"scores are those of protocol {PROTOCOL_VERSION}\n")
-
-
-def test_selftest_fails_loudly(monkeypatch):
-    """Claim: a deviation is printed and is exit code 1."""
     monkeypatch.setattr("emma_jax.maintenance.golden_deviations", lambda: (golden_module.Deviation("x", 1, 2),))
     assert run("release", "selftest")[:2] == (1, "x: expected 1, got 2\n")
 

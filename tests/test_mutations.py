@@ -280,6 +280,32 @@ def test_leaderboard_verifies_from_the_command_line(copied, tmp_path):
     assert "digest" in fails("leaderboard", root / "mine.json", "--digest", "sha256:" + "0" * 64)
 
 
+def test_intervals_are_recorded_and_drawn_again(copied, tmp_path):
+    """Claim: score --bootstrap records what was drawn, an interval holds its value, scoring again gives the same; an
+    interval that was moved and sealed again is found."""
+    root, digest = copied
+    release, folder = load_release(root / "release", digest=digest), root / "submissions" / "mine"
+    arguments = ["score", folder, "--release", root / "release", "--bootstrap", "40", "--seed", "3"]
+    assert run(*arguments, "-o", root / "mine.json")[0] == 0
+    result = load_result(root / "mine.json")
+    drawn = result["intervals"]
+    assert (drawn["num_resamples"], drawn["seed"]) == (40, 3)
+    assert drawn["ood_avg"]["low"] <= result["ood_avg"] <= drawn["ood_avg"]["high"]
+    assert drawn["tasks"]["E-LOC-AOA"]["raw"]["value"] == pytest.approx(result["tasks"]["E-LOC-AOA"]["raw"], rel=1e-12)
+    assert verify_result(result, release=release, submission=folder, rescore=True) == ()
+    code, out, _ = run("leaderboard", root / "mine.json", "--format", "json")
+    (row,) = json.loads(out)["rows"]
+    assert code == 0 and row["interval"]["low"] == drawn["ood_avg"]["low"] and row["interval"]["confidence"] == 0.95
+    result["intervals"]["ood_avg"]["low"] -= 0.01
+    write_result(result, root / "mine.json")
+    (line,) = verify_result(load_result(root / "mine.json"), release=release, submission=folder, rescore=True)
+    assert line.startswith("intervals.ood_avg.low: recorded")
+    result["intervals"]["num_resamples"] = 10**9
+    (line,) = verify_result(result, release=release, submission=folder, rescore=True)
+    assert "cannot be drawn again" in line
+    assert run(*arguments, "--distributed")[0] == 2
+
+
 def test_forms_and_wrong_usage(copied, tmp_path):
     """Claim: md, csv, json and latex go to the screen or a file; what does not go together is exit 2."""
     root, _ = copied

@@ -23,7 +23,7 @@ from test_submissions import make_release, make_submission
 
 from emma_jax import metrics
 from emma_jax.io import dumps_strict
-from emma_jax.report import build_leaderboard, tie_groups, to_html, to_latex
+from emma_jax.report import build_leaderboard, tie_groups, to_csv, to_html, to_latex
 from emma_jax.report.ties import difference
 from emma_jax.submissions import score_submission, write_result
 from emma_jax.submissions.curves import RATES, error_curve, roc_curve
@@ -173,6 +173,18 @@ def test_undefined_and_infinite_numbers_have_a_place(result):
     odd["tasks"]["E-ID-FP"].pop("folds")
     text = to_html(build_leaderboard([odd]), [odd])
     assert 'data-v="-inf"' in text and ">-inf<" in text and "± –" in text
+
+
+def test_intervals_are_shown_where_a_result_has_them(result, page):
+    """Claim: a column for OOD-avg and brackets behind the raw score, for the rows that have intervals; none without."""
+    ends = {"low": 0.123, "high": 0.456, "confidence": 0.95, "num_resamples": 9, "num_units": 8}
+    drawn = {"raw": ends, "normalized": ends}
+    rows = [variant(result, "with", 0.5, intervals={"ood_avg": ends, "tasks": {"E-ID-FP": drawn}})]
+    rows.append(variant(result, "without", 0.4))
+    text = to_html(build_leaderboard(rows), rows)
+    assert "0.123 to 0.456" in text and "[0.123, 0.456]" in text and "95%<br>" in text and "95%<br>" not in page
+    lines = to_csv(build_leaderboard(rows)).splitlines()
+    assert "0.123,0.456" in lines[1] and "0.123" not in lines[2]
 
 
 def test_latex_escapes(result):

@@ -177,11 +177,17 @@ def score(
     heartbeat: Annotated[
         float, typer.Option("--heartbeat", min=1.0, help="Seconds of silence after which a process counts as lost.")
     ] = 20.0,
+    bootstrap: Annotated[
+        int, typer.Option("--bootstrap", min=0, max=100_000, help="Resamples for 95% intervals; 0 for none.")
+    ] = 0,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
     """Scores a submission against a release: OOD-avg, every task and fold, the sim-to-real gap."""
     if not distributed and (coordinator, processes, process) != (None, None, None):
         raise typer.BadParameter("is for --distributed", param_hint="--coordinator, --processes, --process")
+    if distributed and bootstrap:
+        raise typer.BadParameter("is not for --distributed", param_hint="--bootstrap")
     use_compilation_cache()
     from emma_jax.release import load_release
     from emma_jax.submissions import score_submission, write_result
@@ -202,7 +208,12 @@ def score(
                 return
             result = shared
         else:
-            result = score_submission(submission, load_release(release, digest=digest), progress=progress)
+            loaded = load_release(release, digest=digest)
+            result = score_submission(submission, loaded, progress=progress)
+            if bootstrap:
+                from emma_jax.submissions import add_intervals
+
+                result = add_intervals(result, submission, loaded, num_resamples=bootstrap, seed=seed)
             finish(result)
     if as_json:
         echo_json(result)

@@ -42,9 +42,10 @@ def build_leaderboard(results: Sequence[Mapping[str, Any]], names: Sequence[str]
       has ``rank`` (equal OOD-avg, equal rank), ``tie_group`` (`emma_jax.report.ties.tie_groups`; null where the results
       cannot tell), ``name, model, ood_avg, ood_avg_se``, ``ood_avg_low`` and ``ood_avg_high`` (jackknife range),
       ``underpowered, tasks`` and ``others`` (per task ``normalized`` in [0, 1], ``raw`` and its jackknife ``se`` in the
-      metric's unit), ``worst_fold`` (the lowest normalized score of one fold of an averaged task, or null), ``gap_pp``
-      in percentage points, ``gap_tasks`` that it is the mean over, ``digest`` of the result and ``source``, its place
-      in ``results``. Rows go from the highest OOD-avg down.
+      metric's unit), ``worst_fold`` (the lowest normalized score of one fold of an averaged task, or null),
+      ``interval`` of OOD-avg and of each raw score (bootstrap over samples, where the result has one), ``gap_pp`` in
+      percentage points, ``gap_tasks`` that it is the mean over, ``digest`` of the result and ``source``, its place in
+      ``results``. Rows go from the highest OOD-avg down.
 
     Raises:
       EmptyEvaluationError: no results.
@@ -101,6 +102,7 @@ def _row(result: Mapping[str, Any]) -> dict[str, Any]:
                 "folds": entry["jackknife_raw"]["n"],
                 "underpowered": entry["jackknife_raw"]["underpowered"],
                 "gap_pp": entry["gap_pp"],
+                "interval": _interval(result, "tasks", task, "raw"),
             }
             for task, entry in result["tasks"].items()
             if entry["in_ood_avg"] == in_ood_avg
@@ -114,11 +116,21 @@ def _row(result: Mapping[str, Any]) -> dict[str, Any]:
         **{key: result[key] for key in keys},
         **{key: result.get(key) for key in further},
         "worst_fold": _worst_fold(result["tasks"]),
+        "interval": _interval(result, "ood_avg"),
         "tasks": cells(True),
         "others": cells(False),
         "scorer": result["scorer"]["version"],
         "created": result["provenance"]["created"],
     }
+
+
+def _interval(result: Mapping[str, Any], *path: str) -> dict[str, Any] | None:
+    """``low``, ``high`` and ``confidence`` of a bootstrap interval in a result; None where it has none."""
+    value: Any = result.get("intervals")
+    for key in path:
+        value = value.get(key) if isinstance(value, Mapping) else None
+    keys = ("low", "high", "confidence")
+    return {key: value.get(key) for key in keys} if isinstance(value, Mapping) else None
 
 
 def _worst_fold(tasks: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -262,20 +274,11 @@ def _tex(text: str) -> str:
 def to_csv(board: Mapping[str, Any]) -> str:
     """The leaderboard of `build_leaderboard` as CSV, one row a submission, full precision, units in the header."""
     cells = [(part, t, c) for part in ("tasks", "others") for t, c in board[part].items()]
-    header = [
-        "rank",
-        "name",
-        "model",
-        "ood_avg",
-        "ood_avg_se",
-        "underpowered",
-        "ood_avg_low",
-        "ood_avg_high",
-        "tie_group",
-    ]
+    header = ["rank", "name", "model", "ood_avg", "ood_avg_se", "underpowered"]
+    header += ["ood_avg_low", "ood_avg_high", "tie_group", "ood_avg_ci_low", "ood_avg_ci_high"]
     for _, task, column in cells:
         raw = f"{task} {column['metric']}" + (f" [{column['unit']}]" if column["unit"] != "1" else "")
-        header += [f"{task} normalized", raw, f"{raw} se"]
+        header += [f"{task} normalized", raw, f"{raw} se", f"{raw} ci low", f"{raw} ci high"]
     header += ["gap_pp", "gap_tasks", "scorer", "created", "release", "digest", "result_digest"]
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
@@ -283,14 +286,19 @@ def to_csv(board: Mapping[str, Any]) -> str:
     for row in board["rows"]:
         line = [row["rank"], _spreadsheet(row["name"]), _spreadsheet(row["model"])]
         line += [row["ood_avg"], row["ood_avg_se"], str(row["underpowered"]).lower()]
-        line += [row["ood_avg_low"], row["ood_avg_high"], row["tie_group"]]
+        line += [row["ood_avg_low"], row["ood_avg_high"], row["tie_group"], *_ends(row)]
         for part, task, _ in cells:
             cell = row[part].get(task, {})
-            line += [cell.get(key) for key in ("normalized", "raw", "se")]
+            line += [*(cell.get(key) for key in ("normalized", "raw", "se")), *_ends(cell)]
         line += [row["gap_pp"], " ".join(row["gap_tasks"]), row["scorer"], row["created"]]
         line += [board["release"]["name"], board["release"]["digest"], row["digest"]]
         writer.writerow([_csv_number(value) for value in line])
     return out.getvalue()
+
+
+def _ends(cell: Mapping[str, Any]) -> tuple[Any, Any]:
+    interval = cell.get("interval") or {}
+    return interval.get("low"), interval.get("high")
 
 
 def _csv_number(value: Any) -> Any:

@@ -108,6 +108,9 @@ def _json(value: Any) -> str:
 # --- The table -----------------------------------------------------------------------------------------------------
 
 
+_INTERVAL = _Column("95%", "samples", "descending", "", "the lower end of the sampling interval")
+
+
 def _columns(board: Mapping[str, Any]) -> list[_Column]:
     def task(name: str, c: Mapping[str, Any], kind: str) -> _Column:
         unit = "" if c["unit"] == "1" else f" {c['unit']}"
@@ -119,6 +122,7 @@ def _columns(board: Mapping[str, Any]) -> list[_Column]:
         _Column("#", "", "ascending", "", "rank"),
         _Column("submission", "", "ascending", "who", "name"),
         _Column("OOD-avg", "± SE ↑", "descending", "first", "OOD-avg"),
+        *([_INTERVAL] if _has_intervals(board) else []),
         _Column("range", "one fold less", "descending", "", "the lower end of the jackknife range"),
         _Column("tie", "group", "ascending", "", "tie group"),
         *(task(t, c, "beside" if i == 0 else "") for i, (t, c) in enumerate(board["tasks"].items())),
@@ -139,8 +143,9 @@ def _head(board: Mapping[str, Any], columns: Sequence[_Column]) -> str:
             f'aria-sort="{sort}"{classes}><button type="button">{_text(c.name)}{detail}</button></th>'
         )
     averaged, beside = len(board["tasks"]) + 1, len(board["others"]) + 1
+    headline = 3 + _has_intervals(board)
     groups = (
-        '<tr class="groups"><td colspan="2"></td><th scope="colgroup" colspan="3">Headline</th>'
+        f'<tr class="groups"><td colspan="2"></td><th scope="colgroup" colspan="{headline}">Headline</th>'
         f'<th scope="colgroup" colspan="{averaged}" class="beside wide-only">Averaged: normalized, raw ± SE</th>'
         f'<th scope="colgroup" colspan="{beside}" class="beside">Beside it, never averaged</th></tr>'
     )
@@ -173,6 +178,7 @@ def _row(board: Mapping[str, Any], row: Mapping[str, Any], i: int) -> str:
         f'<td data-v="{row["rank"]}">{row["rank"]}</td>',
         who,
         _cell(row["ood_avg"], fixed(row["ood_avg"], 4), f"± {fixed(row['ood_avg_se'], 4)}", "headline"),
+        *([_interval_cell(row["interval"])] if _has_intervals(board) else []),
         f'<td data-v="{_value(row["ood_avg_low"])}" class="wide-only">{fixed(row["ood_avg_low"], 3)} to '
         f"{fixed(row['ood_avg_high'], 3)}<small>{flag}</small></td>",
         _cell(tie, "–" if tie is None else str(tie), "", "wide-only"),
@@ -183,6 +189,16 @@ def _row(board: Mapping[str, Any], row: Mapping[str, Any], i: int) -> str:
     ]
     search = _text(f"{row['name']} {row['model']}".lower())
     return f'<tr class="row" data-data="d{i}" data-text="{search}">{"".join(cells)}</tr>'
+
+
+def _has_intervals(board: Mapping[str, Any]) -> bool:
+    return any(row["interval"] for row in board["rows"])
+
+
+def _interval_cell(interval: Mapping[str, Any] | None) -> str:
+    low, high = (interval or {}).get("low"), (interval or {}).get("high")
+    text = f"{fixed(low, 3)} to {fixed(high, 3)}" if interval else "–"
+    return _cell(low, text, "", "wide-only")
 
 
 def _cell(value: Any, text: str, small: str, classes: str) -> str:
@@ -198,6 +214,8 @@ def _task_cell(cell: Mapping[str, Any] | None, column: Mapping[str, Any], first:
     digits = 3 if column["unit"] == "1" else 2
     mark = f" {UNDERPOWERED}" if cell["underpowered"] else ""
     spread = f"± {fixed(cell['se'], digits)}{mark}"
+    if cell["interval"]:
+        spread += f" [{fixed(cell['interval']['low'], digits)}, {fixed(cell['interval']['high'], digits)}]"
     raw = fixed(cell["raw"], digits)
     if not column["in_ood_avg"] or cell["normalized"] is None:
         return _cell(cell["raw"], raw, spread, classes)
@@ -222,6 +240,9 @@ def _details(result: Mapping[str, Any], verified: str) -> dict[str, Any]:
     """What the script draws the details of a row from: the result document, numbers to six digits."""
     keys = ("release", "scorer", "protocol_version", "provenance", "inputs", "digest", "ignored_files")
     details = {key: result[key] for key in keys if key in result}
+    drawn = result.get("intervals")
+    if isinstance(drawn, Mapping):
+        details["intervals"] = {key: drawn.get(key) for key in ("ood_avg", "tasks")}
     details["notes"] = str(result["submission"].get("notes", ""))
     details["tasks"] = {task: _task_details(entry) for task, entry in result["tasks"].items()}
     if verified:

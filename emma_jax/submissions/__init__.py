@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from emma_jax.submissions.checking import Problem, check_submission
 from emma_jax.submissions.folder import Limits, Submission, load_submission
+from emma_jax.submissions.intervals import add_intervals
 from emma_jax.submissions.results import RESULT_FORMAT, load_result, verify_result, write_result
 from emma_jax.submissions.scoring import align, group_entries, score_submission
 
@@ -24,6 +25,7 @@ __all__ = [
     "Limits",
     "Problem",
     "Submission",
+    "add_intervals",
     "align",
     "check_submission",
     "group_entries",

@@ -25,6 +25,7 @@ __all__ = ["RESULT_FORMAT", "load_result", "sealed", "verify_result", "write_res
 
 RESULT_FORMAT = "emma-result/1"
 _MAX_RESULT = 1 << 28
+_MAX_RESAMPLES = 100_000
 _UNSEALED = ("digest", "provenance")
 
 
@@ -222,6 +223,14 @@ def _verify_numbers(
 
     try:
         again = score_submission(submission, release, limits=limits)
+        drawn = result.get("intervals")
+        if isinstance(drawn, Mapping):
+            from emma_jax.submissions.intervals import add_intervals
+
+            count, seed = drawn.get("num_resamples"), drawn.get("seed")
+            if type(count) is not int or type(seed) is not int or not 0 < count <= _MAX_RESAMPLES:
+                return [f"intervals: {count!r:.40} resamples with seed {seed!r:.40} cannot be drawn again"]
+            again = add_intervals(again, submission, release, num_resamples=count, seed=seed, limits=limits)
     except EvaluationError as error:
         return [f"cannot be scored again: {error}"]
     again = loads_strict(dumps_strict(again).encode(), "again")

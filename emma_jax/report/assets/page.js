@@ -107,9 +107,9 @@
 
   function details(d, item) {
     const cards = element("div", { className: "cards" });
-    const tasks = Object.entries(d.tasks);
+    const tasks = Object.entries(d.tasks), intervals = (d.intervals || {}).tasks || {};
     for (const averaged of [true, false]) {
-      for (const [task, entry] of tasks) if (entry.in_ood_avg === averaged) cards.append(taskCard(task, entry));
+      for (const [task, entry] of tasks) if (entry.in_ood_avg === averaged) cards.append(taskCard(task, entry, intervals[task]));
     }
     cards.append(provenance(d));
     const title = element("h3", {}, item.button.textContent);
@@ -117,13 +117,18 @@
       d.notes ? element("p", { className: "dim" }, d.notes) : null, cards);
   }
 
-  function taskCard(task, t) {
+  function taskCard(task, t, interval) {
     const arrow = t.direction === "higher" ? "↑" : "↓";
     const unit = t.unit === "1" ? "" : ` ${t.unit}`;
     const card = element("section", { className: "card" }, element("h3", {}, `${task}: ${t.metric} ${arrow}`));
     const facts = [["raw, mean over folds", number(t.raw) + unit]];
     if (t.normalized !== null) facts.push(["normalized", number(t.normalized, 4)]);
     if (t.anchor) facts.push(["anchors", `${number(t.anchor.m_min)} to ${number(t.anchor.m_max)}${unit}`]);
+    if (interval) {
+      const drawn = `${number(interval.raw.num_resamples)} resamples of ${number(interval.raw.num_units)} samples`;
+      facts.push(["95% interval, raw", `${number(interval.raw.low)} to ${number(interval.raw.high)}${unit} (${drawn})`],
+        ["95% interval, normalized", `${number(interval.normalized.low)} to ${number(interval.normalized.high)}`]);
+    }
     for (const [j, name, u] of [[t.jackknife, "normalized", ""], [t.jackknife_raw, "raw", unit]]) {
       if (!j) continue;
       const few = j.underpowered ? ", underpowered" : "";
