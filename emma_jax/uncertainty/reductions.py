@@ -43,7 +43,7 @@ Floats = NDArray[np.float64]
 _MOST_CELLS = 1 << 16
 # Samples whose states are made at once: 24 MB for the energies of a near field.
 _ROWS = 1 << 14
-# Entries of a table of cells by cluster, beyond which no influence is computed.
+# Entries of a table of classes by cluster (or cell), beyond which no influence is computed.
 _MOST_TABLE = 1 << 26
 
 
@@ -243,62 +243,68 @@ def _best(m: Any, preds: Any) -> Any:
 
 @dataclass(frozen=True, eq=False)
 class Cells(Reduction):
-    """Balanced accuracy, from the cell ``y C + predicted`` of every sample."""
+    """Balanced accuracy, from the cell of the confusion matrix that every sample falls into.
+
+    Attributes:
+      metric: whose formula it is.
+      true, predicted: classes, int64 [N].
+    """
 
     metric: BalancedAccuracy
-    codes: Counts
-
-    @property
-    def _num_classes(self) -> int:
-        return self.metric._classes()
+    true: Counts
+    predicted: Counts
 
     @property
     def width(self) -> int:  # type: ignore[override]
-        return self._num_classes**2
+        return max(len(self.true), 3 * self.metric._classes())
+
+    @property
+    def codes(self) -> Counts:  # type: ignore[override]
+        return self.true * self.metric._classes() + self.predicted
 
     def take(self, samples: Counts) -> Cells:
-        return replace(self, codes=self.codes[samples])
+        return replace(self, true=self.true[samples], predicted=self.predicted[samples])
 
-    def _values(self, cells: NDArray[Any]) -> Floats:
-        """From counts of cells ``[b, C C]``."""
-        c = self._num_classes
-        table = cells.astype(np.int64).reshape(-1, c, c)
-        counts = {"hits": np.einsum("bii->bi", table), "support": table.sum(axis=2), "predicted": table.sum(axis=1)}
-        return _of_state(self.metric, {k: _as_limbs(v, 2) for k, v in counts.items()})
+    def _table(self, counts: NDArray[Any], rows: Any, num_rows: int) -> Counts:
+        """Hits, support and predictions of every class, ``[num_rows, 3, C]``: each count goes to its row and class."""
+        c = self.metric._classes()
+        hit = counts * (self.true == self.predicted)
+        parts = []
+        for at, amount in ((self.true, hit), (self.true, counts), (self.predicted, counts)):
+            index, amount = np.broadcast_arrays(rows * c + at, amount)
+            parts.append(np.bincount(index.reshape(-1), weights=amount.reshape(-1), minlength=num_rows * c))
+        return np.stack([x.reshape(num_rows, c) for x in parts], axis=1).astype(np.int64)
 
-    def _table(self, counts: NDArray[Any]) -> Floats:
-        """Counts of samples ``[b, N]`` as counts of cells ``[b, C C]``."""
-        size = self.width
-        at = np.arange(0, len(counts) * size, size)[:, None] + self.codes
-        flat = np.bincount(at.reshape(-1), weights=counts.reshape(-1), minlength=len(counts) * size)
-        return np.asarray(flat.reshape(-1, size), np.float64)
+    def _values(self, table: Counts) -> Floats:
+        state = {name: _as_limbs(table[:, i], 2) for i, name in enumerate(("hits", "support", "predicted"))}
+        return _of_state(self.metric, state)
 
     def bind(self, units: Units) -> Callable[[Counts], Floats]:
-        return lambda counts: self._values(self._table(units.per_sample(counts)))
+        def values(counts: Counts) -> Floats:
+            return self._values(self._table(units.per_sample(counts), np.arange(len(counts))[:, None], len(counts)))
+
+        return values
 
     def influence(self, units: Units) -> Floats | None:
-        size, samples = self.width, len(self.codes)
-        total = self._table(units.per_sample(units.copies[None]))[0]
+        total = self._table(units.per_sample(units.copies[None]), np.zeros((1, 1), np.int64), 1)
         if units.of_sample is None:
-            used, of = np.unique(self.codes, return_inverse=True)
-            left = np.concatenate(
-                [self._values(total - np.eye(size)[used[s]]) for s in jackknife_blocks(len(used), size)]
-            )
-            return -left[of.reshape(-1)]
-        if units.size * size > _MOST_TABLE:
+            # Samples of one cell have one influence.
+            _, first, of = np.unique(self.codes, return_index=True, return_inverse=True)
+            cells, rows, each = self.take(first), np.arange(len(first)), np.ones(len(first), np.int64)
+        else:
+            cells, rows, of = self, units.of_sample, np.arange(units.size)
+            each = np.ones(len(self.true), np.int64) if units.within is None else units.within
+        num_rows = int(rows.max()) + 1
+        if num_rows * 3 * self.metric._classes() > _MOST_TABLE:
             return None
-        each = np.ones(samples) if units.within is None else units.within
-        at = units.of_sample * size + self.codes
-        table = np.bincount(at, weights=each, minlength=units.size * size).reshape(-1, size)
-        return -np.concatenate([self._values(total - table[s]) for s in jackknife_blocks(units.size, size)])
+        return -self._values(total - cells._table(each, rows, num_rows))[of.reshape(-1)]
 
 
 def _make_cells(m: BalancedAccuracy, preds: Any, labels: Any) -> Cells:
     parts = []
     for p, _, _, _, rows in base.chunks(preds, labels, None, None):
         parts.append(np.asarray(_best(m, p))[:rows])
-    codes = labels.astype(np.int64) * m._classes() + np.concatenate(parts)
-    return Cells(m, codes)
+    return Cells(m, labels.astype(np.int64), np.concatenate(parts).astype(np.int64))
 
 
 # --- ranks --------------------------------------------------------------------------------------------------------
