@@ -42,7 +42,7 @@ class MeanAngularError(Metric):
     Direction: lower is better; bounds 0 to period / 2. Guessing uniformly costs 90 degrees for period 360.
     Errors: NonFiniteError for NaN and infinity; ShapeError; EmptyEvaluationError.
     Reference: R. O. Schmidt, "Multiple emitter location and signal parameter estimation", IEEE Trans. Antennas Propag.
-    AP-34(3), 1986, for direction as a continuous angle.
+    AP-34(3), 276-280, 1986, for direction as a continuous angle.
 
     Attributes:
       period: 360, or 180 for axial data (a linear array's ambiguity, polarisation tilt).

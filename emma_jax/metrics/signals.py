@@ -58,7 +58,7 @@ class SISDR(Metric):
     Errors: NonFiniteError for NaN and infinity; ShapeError for shapes that differ, complex against real, or T < 8 (an
     axis of so few steps is no time axis); LabelError for a length outside 8..T; DegenerateLabelsError if every
     reference is silent; EmptyEvaluationError.
-    Reference: Le Roux, Wisdom, Erdogan and Hershey, "SDR: half-baked or well done?", ICASSP 2019, arXiv:1811.02508.
+    Reference: Le Roux, Wisdom, Erdogan and Hershey, "SDR - half-baked or well done?", ICASSP 2019, arXiv:1811.02508.
 
     Attributes:
       clip_db: bound of one signal's value, or None for the bare formula.
