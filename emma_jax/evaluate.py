@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -30,6 +31,8 @@ from emma_jax.metrics import (
     TopKAccuracy,
     base,
 )
+from emma_jax.numerics import limbs, ranking
+from emma_jax.numerics.run_pairs import pairs_of_run
 from emma_jax.scores import Scores, Validity
 from emma_jax.tasks import Task, get_task
 
@@ -411,7 +414,9 @@ def _stack_states(
     task = shared.task
     on_host = all(isinstance(x, np.ndarray) for x in jax.tree_util.tree_leaves(preds))
     run_bytes = _run_bytes(preds, count)
-    size = min(count, batch_size or max(1, _BLOCK_BYTES // run_bytes))
+    at_once = min(count, batch_size or max(1, _BLOCK_BYTES // run_bytes))
+    workers = min(at_once, os.cpu_count() or 1) if on_host and run_bytes <= _THREAD_BYTES else 1
+    size = -(-at_once // workers)
     first = _pick(preds, 0)
     arrays = shared._shared(first)
     metrics = shared._metrics(first)
@@ -419,20 +424,64 @@ def _stack_states(
     rest = tuple(m for m in metrics if m not in in_blocks)
     others = SharedLabels(dataclasses.replace(task, metrics=rest), *shared._given) if rest else None
     kernel = _Blocks(in_blocks, size, task.id)
-    workers = min(size, os.cpu_count() or 1) if on_host and run_bytes <= _THREAD_BYTES else 1
-    parts: list[_States] = []
-    with ThreadPoolExecutor(workers) if workers > 1 else contextlib.nullcontext() as pool:
-        for start in range(0, count, size):
-            end = min(start + size, count)
+    areas = _Areas(others, arrays) if on_host and others is not None and len(rest) == 1 else None
+    device = jax.config.jax_default_device  # type: ignore[attr-defined]
+
+    def states(start: int) -> list[_States]:
+        end = min(start + size, count)
+        with jax.default_device(device):  # a setting of the caller's thread
             block = kernel.states(preds, start, end, arrays) if in_blocks else None
-            scorer = others if block is not None else shared
-            single: list[_States] = []
-            if scorer is not None:
-                runs = (_pick(preds, s) for s in range(start, end))
-                single = list(pool.map(scorer._states, runs) if pool is not None else map(scorer._states, runs))
-            parts += single if block is None else [_join(metrics, block, single)]
-            advance(end - start)
+            if block is not None and others is None:
+                return [block]
+            if block is None and in_blocks:
+                return [shared._states(_pick(preds, s)) for s in range(start, end)]
+            scorer: SharedLabels = others or shared
+            one = areas.states if areas is not None else scorer._states
+            single = [one(_pick(preds, s)) for s in range(start, end)]
+        return single if block is None else [_join(metrics, block, single)]
+
+    parts: list[_States] = []
+    starts = range(0, count, size)
+    with ThreadPoolExecutor(workers) if workers > 1 else contextlib.nullcontext() as pool:
+        for start, found in zip(starts, map(states, starts) if pool is None else pool.map(states, starts)):
+            parts += found
+            advance(min(size, count - start))
     return parts
+
+
+class _Areas:
+    """Binary AUC of one run after another, with all that the labels alone decide taken from the first good run."""
+
+    def __init__(self, shared: SharedLabels, arrays: tuple[Any, Any, Any]) -> None:
+        self._shared = shared
+        labels, mask, weights = arrays
+        self._mask = mask
+        self._positive: np.ndarray | None = None
+        self._first: _States | None = None
+        self._shape: tuple[int, ...] = ()
+        if type(shared.task.headline) in (AUC, AUROC) and weights is None and isinstance(labels, np.ndarray):
+            there = labels if mask is None else labels[mask]
+            if labels.ndim == 1 and there.size and ((there == 0) | (there == 1)).all():
+                self._positive = there.astype(np.uint32)
+
+    def states(self, run: Any) -> _States:
+        """The states that `SharedLabels` gives, to the bit."""
+        if self._positive is None or run.ndim != 1:
+            return self._shared._states(run)
+        narrow, wide = checks.narrow(run)
+        first = self._first
+        pairs = None
+        if not wide and first is not None and narrow.dtype == np.float32 and narrow.shape == self._shape:
+            pairs = pairs_of_run(narrow if self._mask is None else narrow[self._mask], self._positive)
+        if pairs is None or first is None:
+            found = self._shared._states(run)
+            (metric,), states = found
+            if first is None and not any(states[metric.name][k].any() for k in ("n_nonfinite", "n_invalid_label")):
+                self._shape, self._first = run.shape, found
+            return found
+        (metric,), states = first
+        limbs_of_pairs = limbs.from_int(pairs, ranking.PAIR_LIMBS)
+        return first[0], {metric.name: states[metric.name] | {"pairs": limbs_of_pairs[None, None]}}
 
 
 def _join(metrics: tuple[Any, ...], block: _States, single: list[_States]) -> _States:
@@ -463,7 +512,7 @@ class _Blocks:
 
     def __init__(self, metrics: tuple[Any, ...], size: int, task: str) -> None:
         self._metrics, self._size, self._task = metrics, size, task
-        self._scratch: np.ndarray | None = None
+        self._own = threading.local()
 
     @base._usual_promotion
     def states(self, preds: Any, start: int, end: int, arrays: tuple[Any, Any, Any]) -> _States | None:
@@ -492,14 +541,15 @@ class _Blocks:
     def _aligned(self, block: Any) -> Any:
         """The block, or its copy in an array that JAX takes as it is: a new copy each time costs three times as much.
 
-        The array is used again only once a block's states have been fetched.
+        Each thread has its own, used again only once a block's states have been fetched.
         """
         if not isinstance(block, np.ndarray) or block.ctypes.data % 64 == 0:
             return block
-        if self._scratch is None or self._scratch.dtype != block.dtype:
-            self._scratch = checks.aligned_empty(block.shape, block.dtype)
-        np.copyto(self._scratch, block)
-        return self._scratch
+        scratch: np.ndarray | None = getattr(self._own, "scratch", None)
+        if scratch is None or scratch.dtype != block.dtype:
+            scratch = self._own.scratch = checks.aligned_empty(block.shape, block.dtype)
+        np.copyto(scratch, block)
+        return scratch
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))

@@ -22,6 +22,7 @@ from emma_jax.errors import (
     ShapeError,
 )
 from emma_jax.evaluate import SharedLabels
+from emma_jax.numerics.run_pairs import pairs_of_run
 from emma_jax.text.ids import TokenBatch
 
 S, N, C = 7, 90, 4
@@ -313,6 +314,63 @@ def test_boards_come_as_a_stack_or_one_by_one():
     for s in range(3):
         want = array_oracles.sparam(s_parameters[1 + s], s_parameters[0])
         assert [got[m][s] for m in ("real_imag_rmse", "mag_wmae", "ph_wmae")] == pytest.approx(want, rel=1e-5)
+
+
+KINDS = {
+    "normal": lambda g, n: g.normal(size=n),
+    "tied": lambda g, n: g.integers(-3, 4, n) / 2,
+    "sigmoid": lambda g, n: 1 / (1 + np.exp(-3 * g.normal(size=n))),
+    "negative": lambda g, n: -g.random(n),
+    "constant": lambda g, n: np.full(n, -2.5),
+    "zeros of both signs": lambda g, n: g.choice([0.0, -0.0, 1e-45, -1e-45], n),
+    "subnormal": lambda g, n: g.integers(-9, 10, n) * 1e-44,
+    "all magnitudes, one sign": lambda g, n: 10.0 ** g.uniform(-44, 38, n),
+    "all magnitudes": lambda g, n: 10.0 ** g.uniform(-44, 38, n) * g.choice([-1, 1], n),
+    "infinities": lambda g, n: np.where(g.random(n) < 0.2, g.choice([np.inf, -np.inf], n), g.normal(size=n)),
+}
+
+
+def test_areas_are_exact_whatever_the_scores():
+    """Binary AUC of runs of every kind of score, with and without a mask: the rational definition (one rounding to
+    float64), and the bits of evaluate; a run with NaN among them is NaN, unless the mask hides it."""
+    rng = np.random.default_rng(11)
+    runs = np.stack([kind(rng, N) for kind in KINDS.values() for _ in range(2)]).astype(np.float32)
+    for where in (None, WHERE):
+        preds = runs.copy()
+        if where is not None:
+            preds[:, ~where] = np.nan
+        there = np.arange(N) if where is None else np.flatnonzero(where)
+        got = emma.sweep("E-SC-ANOM", preds, BINARY, where=where)
+        same_as_alone(got, "E-SC-ANOM", preds, BINARY, where=where)
+        for s, run in enumerate(runs):
+            assert got["AUROC"][s] == pytest.approx(float(oracles.auc(run[there], BINARY[there])), rel=1e-15)
+        preds[3, there[0]] = np.nan
+        bad = emma.sweep("E-SC-ANOM", preds, BINARY, where=where)
+        assert np.isnan(bad["AUROC"]).tolist() == [s == 3 for s in range(len(runs))]
+        assert bad.validity["AUROC"].n_nonfinite.tolist() == [int(s == 3) for s in range(len(runs))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_pairs_of_a_run_are_counted_exactly(kind):
+    """The count in 32 bits is that of the definition, pair by pair; None only where the scores need more bits or are
+    NaN; long runs, whose positions are summed another way, too."""
+    rng = np.random.default_rng(5)
+    for n in (0, 1, 2, 57):
+        scores = KINDS[kind](rng, n).astype(np.float32)
+        positive = rng.random(n) < 0.4
+        wide = scores.astype(np.float64)
+        above = wide[positive][:, None] > wide[~positive][None]
+        tied = wide[positive][:, None] == wide[~positive][None]
+        got = pairs_of_run(scores, positive.astype(np.uint32))
+        if kind not in ("all magnitudes", "infinities") or got is not None:
+            assert got == 2 * int(above.sum()) + int(tied.sum())
+    assert pairs_of_run(np.array([1.0, np.nan], np.float32), np.array([1, 0], np.uint32)) is None
+    assert pairs_of_run(np.array([-1.0, -np.nan], np.float32), np.array([1, 0], np.uint32)) is None
+    n = 93_000  # positions past 92,000 are summed another way
+    scores = np.round(KINDS["normal"](rng, n), 2).astype(np.float32)
+    positive = rng.random(n) < 0.4
+    exact = oracles.auc(scores, positive) * 2 * int(positive.sum()) * int((~positive).sum())
+    assert pairs_of_run(scores, positive.astype(np.uint32)) == exact
 
 
 # --- traced -------------------------------------------------------------------------------------------------------
