@@ -3,7 +3,7 @@
 Oracle: the state (integers) that one host call reaches from all samples in their order. Counts, ranks and angles have
 not a differing bit. A sum of energies or decibels may differ by 1 float32 ulp, and only because a sample's own row is
 reduced in an array of another shape: with the same compiled kernel, another split, order and padding give the very same
-integers. A quotient of two such sums may therefore differ by 2; in dB an ulp is that of the quotient, 5.2e-7 dB. Text
+integers. A quotient of two of them may therefore differ by 2; in dB an ulp is that of the quotient, 5.2e-7 dB. Text
 is counted in integers and equal, but for CIDEr-D with a frozen table, whose summands are float64: 1e-14."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DEFAULT = {
     **{"angles": (1, 8), "classes": (2, 4), "binary": (8,), "beams": (1, 4), "channels": (2,), "signals": (8,)},
     **{"fields": (4,), "sparams": (8,), "captions": (1, 8), "answers": (2, 4)},
 }
-QUOTIENTS = ("NMSE", "mag_wmae", "ph_wmae")
+QUOTIENTS = ("NMSE", "mag_wmae", "ph_wmae", "local_cos_q50")
 ULP_DB = 10 * np.log10(1 + 2.0**-23)
 
 
