@@ -1,8 +1,11 @@
-"""The equal-error crossing of a host call: a sample brackets it, exact counts prove the bracket. Oracle: the ROC
-polyline over distinct scores walked vertex by vertex in Python integers; equality of every count, no tolerance."""
+"""Counts behind AUC and EER. The equal-error crossing of a host call: a sample brackets it, exact counts prove the
+bracket. Oracle: the ROC polyline over distinct scores walked vertex by vertex in Python integers; equality of every
+count, no tolerance."""
 
 from __future__ import annotations
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -103,3 +106,36 @@ def test_the_bracket_is_narrow():
     low, high = ranking._bracket(scores, genuine, None)
     k = keys.host_key(scores)
     assert np.mean((k >= low) & (k <= high)) < 0.08
+
+
+def test_pairs_of_any_scores_under_trace():
+    """Pairs counted from words of key and label, and by searching where a word has no room, one call at a time and as
+    rows of a vmapped one. Oracle: every pair compared in NumPy; equality."""
+    rng = np.random.default_rng(10)
+    n = 96
+    edge = np.iinfo(np.int32)
+    rows = [
+        rng.normal(size=n),
+        np.abs(rng.normal(size=n)),
+        -np.abs(rng.normal(size=n)),
+        np.full(n, 0.25),
+        rng.normal(size=n) * 1e-40,
+        rng.choice([-1.0, -0.0, 0.0, 1e-45, np.inf], n),
+        rng.choice([-3e38, -1e-45, 1e-45, 3e38], n),  # both signs over every octave: no room
+        rng.normal(size=n),  # nothing used
+    ]
+    scores = np.stack(rows).astype(np.float32)
+    k = np.stack(
+        [np.asarray(keys.order_key(x)) for x in (*scores, rng.choice([edge.min, 0, edge.max], n).astype(np.int32))]
+    )
+    assert k.dtype == np.uint32
+    positive, used = rng.random(k.shape) < 0.4, rng.random(k.shape) < 0.9
+    used[7] = False
+    fits = [bool(ranking._words(*row)[1]) for row in zip(jnp.asarray(k), positive, used)]
+    assert fits == [True] * 6 + [False, True, False]
+    alone = jax.jit(ranking.pairs_from_keys)
+    together = np.asarray(jax.jit(jax.vmap(ranking.pairs_from_keys))(k, positive, used))
+    for i, (key, pos, use) in enumerate(zip(k, positive, used)):
+        a, b = key[pos & use].astype(np.int64)[:, None], key[~pos & use].astype(np.int64)
+        want = 2 * int((a > b).sum()) + int((a == b).sum())
+        assert limbs.to_int(alone(key, pos, use)) == limbs.to_int(together[i]) == want, i

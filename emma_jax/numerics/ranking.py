@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import math
 import operator
+import os
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
@@ -40,8 +42,8 @@ _FEW = 1 << 16
 def pairs_from_keys(keys: Any, positive: Any, used: Any, weights: Any = None) -> jax.Array:
     """``2 #{(i, j): k_i > k_j} + #{(i, j): k_i = k_j}`` over positives i and negatives j, as limbs ``[6]``.
 
-    Only the negatives are sorted, as integers; two binary searches per positive count what lies below and at its key
-    (measured 2.4 times faster on CPU than sorting key and label together).
+    On a CPU key and label are sorted as one 32-bit word, wherever the keys leave room for the label, and one pass over
+    the words counts (a third of the time that searching takes). Else the negatives are sorted and searched.
 
     Args:
       keys: ``[n]`` order keys.
@@ -49,6 +51,95 @@ def pairs_from_keys(keys: Any, positive: Any, used: Any, weights: Any = None) ->
       used: bool ``[n]``; entries that are not used count on neither side.
       weights: uint32 ``[n]`` multiplicities, or None; their sum must stay below 2^32.
     """
+
+    if weights is not None or keys.dtype != jnp.uint32 or keys.shape[0] == 0:
+        return _pairs_by_search(keys, positive, used, weights)
+    return _plain_pairs(keys, positive, used)
+
+
+@jax.custom_batching.custom_vmap
+def _plain_pairs(keys: Any, positive: Any, used: Any) -> Any:
+    """`pairs_from_keys` of uint32 keys without weights."""
+
+    def on_cpu() -> Any:
+        words, fits = _words(keys, positive, used)
+        return lax.cond(fits, lambda: _pairs_of_words(words), on_any)
+
+    def on_any() -> Any:
+        return _pairs_by_search(keys, positive, used, None)
+
+    return lax.platform_dependent(cpu=on_cpu, default=on_any)
+
+
+@_plain_pairs.def_vmap
+def _batched_pairs(size: int, batched: Any, *args: Any) -> Any:
+    """Under `jax.vmap` a CPU takes row after row, since a walk over many rows at once would crawl."""
+    rows = tuple(x if b else jnp.broadcast_to(x, (size, *x.shape)) for x, b in zip(args, batched))
+
+    def on_cpu() -> Any:
+        return lax.map(lambda row: _plain_pairs(*row), rows)
+
+    def on_any() -> Any:
+        return jax.vmap(lambda k, p, u: _pairs_by_search(k, p, u, None))(*rows)
+
+    return lax.platform_dependent(cpu=on_cpu, default=on_any), True
+
+
+# No word of a trial: keys take up less than 2^31 values, so that the largest words stay free.
+_NO_WORD = np.uint32(0xFFFFFFFF)
+
+
+def _words(keys: Any, positive: Any, used: Any) -> tuple[Any, Any]:
+    """``rank 2 + positive`` for every trial, with ranks that order and tie as the keys do, and whether they fit.
+
+    Negative and positive floats fill two ranges of keys with a wide gap between them, which is closed. What is left has
+    fewer than 2^31 values unless both together span 256 octaves (from 0 to 1 there are 127).
+    """
+    half = np.uint32(1 << 31)
+    upper = keys >= half
+    sides = [used & ~upper, used & upper]
+    first = [jnp.min(jnp.where(side, keys, _NO_WORD)) for side in sides]
+    last = [jnp.max(jnp.where(side, keys, np.uint32(0))) for side in sides]
+    span = [jnp.where(jnp.any(side), b - a + 1, np.uint32(0)) for side, a, b in zip(sides, first, last)]
+    fits = (span[0] < half) & (span[1] < half) & (span[0] + span[1] < half)
+    rank = jnp.where(upper, keys - first[1] + span[0], keys - first[0])
+    return jnp.where(used, rank * 2 + positive.astype(jnp.uint32), _NO_WORD), fits
+
+
+def _pairs_of_words(words: Any) -> jax.Array:
+    """The pairs from `_words`: a sort, then one walk in which each positive counts the negatives up to its key twice,
+    less those of its key."""
+    one, zero = np.uint32(1), np.uint32(0)
+
+    def step(carry: Any, word: Any) -> tuple[Any, None]:
+        rank, below, tied, low, high = carry
+        same = word >> one == rank
+        below = jnp.where(same, below, below + tied)
+        tied = jnp.where(same, tied, zero)
+        positive = word & one
+        real = word != _NO_WORD
+        tied = tied + (one - positive)
+        # Two terms below 2^32 each, added with their carries.
+        first = jnp.where((positive == one) & real, below, zero)
+        second = jnp.where((positive == one) & real, below + tied, zero)
+        sum_1 = low + first
+        sum_2 = sum_1 + second
+        high = high + (sum_1 < first).astype(jnp.uint32) + (sum_2 < second).astype(jnp.uint32)
+        return (word >> one, below, tied, sum_2, high), None
+
+    # The walk is a loop of plain scalars on a CPU, 6 ns a trial. It starts from a 0 made of the words, which varies
+    # over devices as they do, with a rank that no word has.
+    none = words[0] & zero
+    start = (none | np.uint32(0xFFFFFFFE), none, none, none, none)
+    carry = lax.scan(step, start, lax.sort(words, is_stable=False))[0]
+    low, high = carry[3], carry[4]
+    mask, bits = np.uint32(0xFFFF), np.uint32(16)
+    digits = [low & mask, low >> bits, high & mask, high >> bits]
+    return jnp.stack([*digits, *(jnp.zeros_like(low) for _ in range(PAIR_LIMBS - 4))])
+
+
+def _pairs_by_search(keys: Any, positive: Any, used: Any, weights: Any) -> jax.Array:
+    """The pairs by two binary searches per positive among the sorted keys of the negatives."""
     pad = keys.dtype.type(nan_key(keys))
     negative = used & ~positive
     masked = jnp.where(negative, keys, pad)
@@ -224,6 +315,8 @@ def _first_crossed(genuine: Any, impostor: Any, totals: tuple[Any, Any], start: 
 _SORT_BELOW = 1 << 15
 _SAMPLE = 1 << 13
 _BLOCK = 1 << 17
+# So many blocks are worth a pool of threads.
+_THREADS_FROM = 16
 # Bits of float32's least normal number and of infinity.
 _LEAST_NORMAL, _INFINITY = 0x00800000, 0x7F800000
 
@@ -298,9 +391,9 @@ def _bracket(scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None
     n = scores.shape[0]
     size = min(max(_SAMPLE, n >> 7), 16 * _SAMPLE)
     at = _spread(size, n)
-    share = int(np.count_nonzero(genuine[at])) / size
-    if not 1 / 8 < share < 7 / 8:
-        rare = np.flatnonzero(genuine if share < 0.5 else ~genuine)
+    hits = int(np.count_nonzero(genuine[at]))
+    if min(hits, size - hits) < _SAMPLE // 8:
+        rare = np.flatnonzero(genuine if 2 * hits < size else ~genuine)
         at = np.concatenate([at[: size // 2], rare[_spread(size // 2, rare.shape[0])]])
     g, w = genuine[at], None if weights is None else weights[at]
     k, accepted, false = _descending(host_key(scores[at]), g, w)
@@ -333,28 +426,33 @@ def _pick(
     as_float = scores.dtype == np.float32 and min(abs(v) for v in bracket) >= _LEAST_NORMAL
     if as_float:
         ends = [host_key_value(min(max(v, -_INFINITY), _INFINITY), np.float32) for v in bracket]
-    found, above = [], [0, 0]
-    inside, beyond = (np.zeros(min(_BLOCK, -(-scores.shape[0] // 8) * 8), bool) for _ in range(2))
-    for start in range(0, scores.shape[0], _BLOCK):
+
+    def block(start: int) -> tuple[np.ndarray, int, int]:
+        """Positions inside, trials and genuine trials above, of one block that fits the cache."""
         x = scores[start : start + _BLOCK]
         x = x if as_float else host_key(x)
         rows = x.shape[0]
-        inside[rows:] = False
-        np.greater(x, ends[1], out=beyond[:rows])
-        np.greater_equal(x, ends[0], out=inside[:rows])
-        inside[:rows] ^= beyond[:rows]
+        flags = np.zeros(-(-rows // 8) * 8, bool)
+        beyond, inside = x > ends[1], flags[:rows]
+        np.greater_equal(x, ends[0], out=inside)
+        inside ^= beyond
         # Eight flags at a time: most are not set, and a search flag by flag would cost more than all the rest.
-        words = inside.view(np.uint64)
+        words = flags.view(np.uint64)
         some = np.flatnonzero(words != 0)
         hits = np.flatnonzero(words[some].view(bool))
-        found.append(some[hits >> 3] * 8 + (hits & 7) + start)
         w = None if weights is None else weights[start : start + _BLOCK]
-        accepted = _amount(beyond[:rows], w)
-        beyond[:rows] &= genuine[start : start + _BLOCK]
-        right = _amount(beyond[:rows], w)
-        above[0] += right
-        above[1] += accepted - right
-    return np.concatenate(found), (above[0], above[1])
+        accepted = _amount(beyond, w)
+        beyond &= genuine[start : start + _BLOCK]
+        return some[hits >> 3] * 8 + (hits & 7) + start, accepted, _amount(beyond, w)
+
+    starts = range(0, scores.shape[0], _BLOCK)
+    if len(starts) < _THREADS_FROM:
+        parts = [block(start) for start in starts]
+    else:  # NumPy releases the interpreter lock in each of these operations
+        with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+            parts = list(pool.map(block, starts))
+    above, right = sum(p[1] for p in parts), sum(p[2] for p in parts)
+    return np.concatenate([p[0] for p in parts]), (right, above - right)
 
 
 def _walk(
@@ -445,16 +543,18 @@ def crossing_from_keys(keys: Any, genuine: Any, used: Any, weights: Any = None) 
     bins = 1 << bits
     sums = limbs.sum_many({"g": used & genuine, "i": used & ~genuine}, weights)
     totals = (sums["g"], sums["i"])
-    start = (jnp.zeros_like(totals[0]), jnp.zeros_like(totals[0]))
-    prefix = jnp.zeros((), keys.dtype)
-    found: dict[str, Any] = {}
-    inside = used
-    for shift in range(8 * keys.dtype.itemsize - bits, -1, -bits):
-        digit = ((keys >> keys.dtype.type(shift)) & keys.dtype.type(bins - 1)).astype(jnp.uint32)
+
+    def narrow(carry: Any, shift: Any) -> tuple[Any, None]:
+        prefix, start, _ = carry
+        inside = used & ((((keys ^ prefix) >> shift) >> keys.dtype.type(bits)) == 0)
+        digit = ((keys >> shift) & keys.dtype.type(bins - 1)).astype(jnp.uint32)
         index = jnp.where(inside, jnp.where(genuine, digit, digit + np.uint32(bins)), np.uint32(2 * bins))
         hist = bin_counts(index, 2 * bins, weights).reshape(2, bins)
         found = segment(hist[0], hist[1], totals, start)
-        prefix = prefix | (found["bin"].astype(keys.dtype) << keys.dtype.type(shift))
-        start = found["near"]
-        inside = used & ((keys >> keys.dtype.type(shift)) == (prefix >> keys.dtype.type(shift)))
-    return {"key": prefix, "near": found["near"], "far": found["far"], "totals": totals}
+        return (prefix | (found["bin"].astype(keys.dtype) << shift), found["near"], found["far"]), None
+
+    # A loop, so that the pass is compiled once; it starts from zeros that vary over devices as the arguments do.
+    none = (totals[0] | totals[1]) & np.uint32(0) | jnp.sum(keys[:1] & keys.dtype.type(0)).astype(jnp.uint32)
+    shifts = np.arange(8 * keys.dtype.itemsize - bits, -1, -bits).astype(keys.dtype)
+    prefix, near, far = lax.scan(narrow, (none[0].astype(keys.dtype), (none, none), (none, none)), shifts)[0]
+    return {"key": prefix, "near": near, "far": far, "totals": totals}
