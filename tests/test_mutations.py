@@ -222,6 +222,56 @@ def test_every_byte_of_a_result_counts(copied):
         load_result(path)
 
 
+VALUES = (None, True, 0, -1, 1.5, "inf", "x", "", [], {}, [1], {"a": 1}, [[]], 1e308, "-inf", 10**400, "\ud800", [None])
+
+
+def every_place(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    inner = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
+    return [path] * bool(path) + [place for key, item in inner for place in every_place(item, (*path, key))]
+
+
+def test_results_of_any_form_are_shown_or_refused(copied):
+    """Claim: a result with any value in any place, sealed again, is a FileFormatError (or a SubmissionError of the
+    board), or goes through every form of the leaderboard; so is one nested a thousand deep."""
+    from emma_jax.report import build_leaderboard, to_csv, to_html, to_latex, to_markdown, to_table
+
+    path = copied[0] / "mine.json"
+    original = load_result(path)
+    places = every_place(original)
+    outcomes: collections.Counter = collections.Counter()
+    for seed in range(250):
+        rng = np.random.default_rng(seed)
+        document = copy.deepcopy(original)
+        place = places[int(rng.integers(len(places)))]
+        parent: Any = document
+        for key in place[:-1]:
+            parent = parent[key]
+        parent[place[-1]] = VALUES[int(rng.integers(len(VALUES)))]
+        body = {k: v for k, v in document.items() if k not in ("digest", "provenance")}
+        digest = hashlib.sha256(json.dumps(body, sort_keys=True, indent=1, separators=(",", ": ")).encode()).hexdigest()
+        try:
+            write_result(document, path)
+        except EvaluationError:  # text that is not Unicode cannot be written; as an escape it can
+            path.write_text(json.dumps({**document, "digest": f"sha256:{digest}"}, sort_keys=True))
+        try:
+            result = load_result(path)
+            board = build_leaderboard([result])
+        except EvaluationError as error:
+            outcomes[type(error).__name__] += 1
+            continue
+        for form in (to_csv, to_markdown, to_latex, to_table):
+            form(board)
+        to_html(board, [result])
+        outcomes["shown"] += 1
+    assert outcomes["shown"] > 50 and outcomes["FileFormatError"] > 50
+    deep: Any = 1
+    for _ in range(900):
+        deep = [deep]
+    path.write_text(json.dumps({**original, "another": deep}))
+    with pytest.raises(FileFormatError, match=r"mine\.json"):
+        load_result(path)
+
+
 def test_the_digest_does_not_depend_on_when_and_where(published):
     """Claim: the same inputs scored twice have one digest; other provenance leaves it as it is, another number not."""
     root, digest = published

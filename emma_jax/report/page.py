@@ -165,6 +165,7 @@ def _row(board: Mapping[str, Any], row: Mapping[str, Any], i: int) -> str:
     button = f'<button type="button" aria-expanded="false" aria-controls="detail{i}">{name}</button>'
     who = f'<th scope="row" class="who">{button}{below}</th>'
     flag = '<span class="flag"> underpowered</span>' if row["underpowered"] else ""
+    mark = f" {UNDERPOWERED}" if row["underpowered"] else ""
     worst = row["worst_fold"]
     worst_cell = (
         _cell(worst["normalized"], fixed(worst["normalized"], 3), f"{worst['task']} {worst['fold']}", "wide-only")
@@ -177,7 +178,7 @@ def _row(board: Mapping[str, Any], row: Mapping[str, Any], i: int) -> str:
     cells = [
         f'<td data-v="{row["rank"]}">{row["rank"]}</td>',
         who,
-        _cell(row["ood_avg"], fixed(row["ood_avg"], 4), f"± {fixed(row['ood_avg_se'], 4)}", "headline"),
+        _cell(row["ood_avg"], fixed(row["ood_avg"], 4), f"± {fixed(row['ood_avg_se'], 4)}{mark}", "headline"),
         *([_interval_cell(row["interval"])] if _has_intervals(board) else []),
         f'<td data-v="{_value(row["ood_avg_low"])}" class="wide-only">{fixed(row["ood_avg_low"], 3)} to '
         f"{fixed(row['ood_avg_high'], 3)}<small>{flag}</small></td>",

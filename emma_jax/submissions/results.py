@@ -11,6 +11,7 @@ import hashlib
 import math
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -49,20 +50,68 @@ def write_result(result: Mapping[str, Any], path: str | os.PathLike[str]) -> Non
 
 
 _NUMBER = (float, int, str, type(None))
+
+
+@dataclass(frozen=True)
+class _Each:
+    """An object whose every value is of this form."""
+
+    form: Any
+
+
+@dataclass(frozen=True)
+class _ListOf:
+    """A list whose every item is of this form."""
+
+    form: Any
+
+
+@dataclass(frozen=True)
+class _Maybe:
+    """A field that may be missing or null."""
+
+    form: Any
+
+
+_INTERVAL = {"low": _NUMBER, "high": _NUMBER, "num_resamples": int, "num_units": int}
+_JACKKNIFE = {"n": int, "se": _NUMBER, "low": _NUMBER, "high": _NUMBER, "underpowered": bool}
+_ROC = {
+    "trials": str,
+    "positives": int,
+    "negatives": int,
+    "fp": _ListOf(int),
+    "tp": _ListOf(int),
+    "eer": _NUMBER,
+    "threshold": _NUMBER,
+}
+_FOLD = {
+    "n": _Maybe(int),
+    "axis": _Maybe(str),
+    "value": _Maybe(_NUMBER),
+    "metrics": _Maybe(_Each({"value": _NUMBER, "validity": _Maybe(_Each(int))})),
+    "groups": _Maybe(_Each(_Each({"value": _NUMBER, "n_used": int}))),
+    "curves": _Maybe({"roc": _Maybe(_ROC), "errors": _Maybe(_ListOf(_NUMBER))}),
+}
 _RESULT: dict[str, Any] = {
     "submission": {"name": str, "model": str, "notes": str},
     "release": {"name": str, "digest": str, "frozen": bool},
     "protocol_version": str,
     "scorer": {"name": str, "version": str},
-    "inputs": dict,
+    "inputs": _Each(_Each(str)),
     "tasks": dict,
     "ood_avg": _NUMBER,
     "ood_avg_se": _NUMBER,
+    "ood_avg_low": _Maybe(_NUMBER),
+    "ood_avg_high": _Maybe(_NUMBER),
     "underpowered": bool,
     "gap_pp": _NUMBER,
-    "gap_tasks": list,
-    "continuity": dict,
+    "gap_tasks": _ListOf(str),
+    "continuity": _Each(_NUMBER),
+    "ignored_files": _Maybe(_ListOf(str)),
     "provenance": {"created": str},
+    "intervals": _Maybe(
+        {"ood_avg": _INTERVAL, "tasks": _Each({"raw": _INTERVAL, "normalized": _INTERVAL})},
+    ),
 }
 _RESULT_TASK: dict[str, Any] = {
     "metric": str,
@@ -71,8 +120,14 @@ _RESULT_TASK: dict[str, Any] = {
     "in_ood_avg": bool,
     "raw": _NUMBER,
     "normalized": _NUMBER,
-    "jackknife_raw": {"n": int, "se": _NUMBER, "underpowered": bool},
+    "anchor": _Maybe({"m_min": _NUMBER, "m_max": _NUMBER}),
+    "jackknife": _Maybe({**_JACKKNIFE, "leave_one_out": _ListOf(_NUMBER)}),
+    "jackknife_raw": {"n": int, "se": _NUMBER, "low": _Maybe(_NUMBER), "high": _Maybe(_NUMBER), "underpowered": bool},
     "gap_pp": _NUMBER,
+    "gap_unclipped_pp": _Maybe(_NUMBER),
+    "real_raw": _Maybe(_NUMBER),
+    "folds": _Maybe(_Each({**_FOLD, "value": _NUMBER})),
+    "real": _Maybe(_FOLD),
 }
 
 
@@ -102,28 +157,49 @@ def load_result(path: str | os.PathLike[str]) -> dict[str, Any]:
             raise FileFormatError(f"ood_avg is {value!r}, no number in [0, 1]", argument=name)
         for task, entry in result["tasks"].items():
             _check_fields(entry, _RESULT_TASK, f"tasks.{task}", name)
-        if sealed(result)["digest"] != result.get("digest"):
+        try:
+            digest, canonical = sealed(result)["digest"], dumps_strict(result).encode()
+        except (RecursionError, ReleaseError):  # ReleaseError: text that is not Unicode
+            raise FileFormatError("nested too deeply, or holds text that is not Unicode", argument=name) from None
+        if digest != result.get("digest"):
             raise FileFormatError("its content does not fit its digest: the result was changed", argument=name)
-        if dumps_strict(result).encode() != data:
+        if canonical != data:
             raise FileFormatError("not in canonical form: the result was changed", argument=name)
     return result
 
 
 def _check_fields(value: Any, wanted: Any, place: str, name: str) -> None:
-    if isinstance(wanted, dict):
+    """That a value has the form wanted: what reads a result afterwards meets no surprise."""
+    if isinstance(wanted, _Maybe):
+        if value is not None:
+            _check_fields(value, wanted.form, place, name)
+    elif isinstance(wanted, (dict, _Each)):
         if not isinstance(value, dict):
             raise FileFormatError(f"{place or 'the document'} is not an object", argument=name)
-        for key, inner in wanted.items():
+        forms = dict.fromkeys(value, wanted.form) if isinstance(wanted, _Each) else wanted
+        for key, inner in forms.items():
             inside = f"{place}.{key}" if place else key
-            if key not in value:
+            if key not in value and not isinstance(inner, _Maybe):
                 raise FileFormatError(f"{inside} is missing", argument=name)
-            _check_fields(value[key], inner, inside, name)
-    elif not isinstance(value, wanted) or (wanted is _NUMBER and not _is_number(value)):
+            _check_fields(value.get(key), inner, inside, name)
+    elif isinstance(wanted, _ListOf):
+        if not isinstance(value, list):
+            raise FileFormatError(f"{place} is not a list", argument=name)
+        for i, item in enumerate(value):
+            _check_fields(item, wanted.form, f"{place}[{i}]", name)
+    elif (
+        not isinstance(value, wanted)
+        or (wanted is int and isinstance(value, bool))
+        or (wanted is _NUMBER and not _is_number(value))
+    ):
         raise FileFormatError(f"{place} has a value of a wrong type", argument=name)
 
 
 def _is_number(value: Any) -> bool:
-    return value is None or value in ("inf", "-inf") or (type(value) in (int, float) and math.isfinite(value))
+    """A finite float, an integer that a float can hold, or what stands for an infinity or an undefined value."""
+    if type(value) is int:
+        return abs(value) <= 2**1023
+    return value is None or value in ("inf", "-inf") or (type(value) is float and math.isfinite(value))
 
 
 # --- Held against the files ----------------------------------------------------------------------------------------
