@@ -102,7 +102,7 @@ def test_every_run_is_its_own_evaluation(name, batch_size):
     same_as_alone(got, name, preds, labels, where=WHERE, weights=WEIGHTS)
 
 
-@each
+@pytest.mark.parametrize("name", [pytest.param(n, marks=slow) if "LOC" in n else n for n in CASES])
 def test_device_arrays_and_iterables_agree_with_the_stack(name):
     """A JAX stack, a generator of runs and a list of runs give the same bits as the NumPy stack."""
     preds, labels, _ = CASES[name]
@@ -294,6 +294,7 @@ def test_token_batches_come_as_a_stack():
     assert got["ExactMatch"][3] == equal
 
 
+@slow
 def test_boards_come_as_a_stack_or_one_by_one():
     """EMVal near fields and S-parameters, dicts of arrays and iterables alike: the definition in float64."""
     rng = np.random.default_rng(1)
@@ -376,7 +377,7 @@ def test_pairs_of_a_run_are_counted_exactly(kind):
 # --- traced -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["E-LOC-AOA", pytest.param("E-ID-FP", marks=slow)])
+@pytest.mark.parametrize("name", ["E-CH-BEAM", *(pytest.param(n, marks=slow) for n in ("E-LOC-AOA", "E-ID-FP"))])
 @pytest.mark.parametrize("batch_size", [None, pytest.param(3, marks=slow)])
 def test_under_jit_it_is_float32_and_agrees(name, batch_size):
     """Traced: float32 [S] within 4 ulp of the host's (5e-7 for EER), equal validity; a bad run is NaN."""
@@ -396,6 +397,7 @@ def test_under_jit_it_is_float32_and_agrees(name, batch_size):
     assert np.isnan(np.asarray(values)).tolist() == [s == 2 for s in range(S)]
 
 
+@slow
 def test_under_vmap_and_in_iterables_of_tracers():
     """vmap over sets of runs, and a list of traced runs, give the values of plain sweeps."""
     preds, labels, _ = CASES["E-LOC-AOA"]
