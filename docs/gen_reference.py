@@ -406,7 +406,12 @@ def _task_section(task: Task, release: Any) -> str:
 
 
 _MODULES = (("emma_jax.training", training), ("emma_jax.emval", emval), ("emma_jax.io", emma.io))
-_MORE = (("emma_jax.report", report), ("emma_jax.adapters", adapters))
+_MORE = (
+    ("emma_jax.sweeps", emma.sweeps),
+    ("emma_jax.uncertainty", emma.uncertainty),
+    ("emma_jax.report", report),
+    ("emma_jax.adapters", adapters),
+)
 
 
 def api_page() -> str:

@@ -43,7 +43,7 @@ _LAZY = {
     "register_task": "tasks",
     "sweep": "evaluate",
 }
-_SUBMODULES = ("emval", "io", "metrics", "sweeps", "training", "uncertainty")
+_SUBMODULES = ("adapters", "emval", "io", "metrics", "sweeps", "training", "uncertainty")
 
 __all__ = ["__version__", *sorted(_LAZY), *_SUBMODULES]
 
@@ -74,6 +74,7 @@ sys.modules[__name__].__class__ = _Package
 
 
 if TYPE_CHECKING:
+    from emma_jax import adapters as adapters
     from emma_jax import emval as emval
     from emma_jax import io as io
     from emma_jax import metrics as metrics
