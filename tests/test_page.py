@@ -243,18 +243,19 @@ def full_roc(p: list[float], n: list[float]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("seed", range(12))
 def test_roc_keeps_true_vertices_near_every_rate(seed):
     """Claim: kept points are vertices of the full curve; for each rate g the last with FAR <= g and the first with
-    FRR <= g lie on the kept polyline. Oracle: the definition by counting, in integers; exact."""
+    FRR <= g lie on the kept polyline; up to 32 trials of each kind all do. Oracle: counting, in integers; exact."""
     rng = np.random.default_rng(seed)
-    p = rng.integers(0, [3, 50, 10**6][seed % 3], int(rng.integers(1, 90))).tolist()
-    n = rng.integers(-20, [3, 40, 9 * 10**5][seed % 3], int(rng.integers(1, 400))).tolist()
+    p = rng.integers(0, [3, 50, 10**6][seed % 3], int(rng.integers(1, 90 if seed % 2 else 32))).tolist()
+    n = rng.integers(-20, [3, 40, 9 * 10**5][seed % 3], int(rng.integers(1, 400 if seed % 2 else 32))).tolist()
     curve = roc_curve(np.array(p, float), np.array(n, float))
     kept, every = list(zip(curve["fp"], curve["tp"])), full_roc(p, n)
     assert set(kept) <= set(every) and kept[0] == (0, 0) and kept[-1] == (len(n), len(p))
-    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(kept)) and len(kept) <= 2 * len(RATES) + 2
+    assert all(a[0] <= b[0] and a[1] <= b[1] for a, b in itertools.pairwise(kept)) and len(kept) <= 4 * len(RATES) + 2
+    wanted = every if max(len(p), len(n)) <= 32 else []
     for g in RATES:
         last = max(v for v in every if v[0] <= g * len(n))
         first = min(v for v in every if len(p) - v[1] <= g * len(p))
-        for fp, tp in (last, first):
+        for fp, tp in (last, first, *wanted):
             assert (fp, tp) in kept or any(
                 (a[0] == fp == b[0] and a[1] <= tp <= b[1]) or (a[1] == tp == b[1] and a[0] <= fp <= b[0])
                 for a, b in itertools.pairwise(kept)
@@ -365,6 +366,7 @@ def test_browser_sorts_by_every_column(browser, page, results, tmp_path):
 def test_browser_by_keyboard(browser, page, tmp_path):
     """Claim: Tab reaches the table and its buttons, Enter sorts, Space opens and closes details; both are announced."""
     from selenium.webdriver.common.keys import Keys
+    from selenium.webdriver.support.ui import WebDriverWait
 
     show(browser, tmp_path, page)
     active = browser.switch_to.active_element
@@ -375,18 +377,20 @@ def test_browser_by_keyboard(browser, page, tmp_path):
         seen.append((active.tag_name, active.text.split("\n")[0]))
         if active.text.startswith("alpha"):
             break
-        if active.text.startswith("OOD-avg"):
+        if active.tag_name == "button" and active.text.startswith("OOD-avg"):
             active.send_keys(Keys.ENTER)
-            assert "OOD-avg" in browser.find_element("id", "status").get_attribute("textContent")
+            said = browser.find_element("id", "status")
+            WebDriverWait(browser, 10).until(lambda _, said=said: "OOD-avg" in said.get_attribute("textContent"))
         active.send_keys(Keys.TAB)
     assert seen[0] == ("a", "Skip to the table") and seen[-1] == ("button", "alpha")
     assert [tag for tag, _ in seen].count("div") == 1 and ("button", "OOD-avg") in seen
     active.send_keys(Keys.SPACE)
-    assert active.get_attribute("aria-expanded") == "true"
+    WebDriverWait(browser, 10).until(lambda _: active.get_attribute("aria-expanded") == "true")
     detail = browser.find_element("id", active.get_attribute("aria-controls"))
     assert detail.is_displayed()
     active.send_keys(Keys.SPACE)
-    assert active.get_attribute("aria-expanded") == "false" and not detail.is_displayed()
+    WebDriverWait(browser, 10).until(lambda _: active.get_attribute("aria-expanded") == "false")
+    assert not detail.is_displayed()
     assert quiet(browser)
 
 

@@ -20,11 +20,13 @@ from string import Template
 from typing import Any
 
 from emma_jax.io.strict import loads_strict
-from emma_jax.report.leaderboard import UNDERPOWERED, caption, fixed, one_line
+from emma_jax.report.leaderboard import UNDERPOWERED, fixed, one_line
 
 __all__ = ["to_html"]
 
 _ARROWS = {"higher": "↑", "lower": "↓"}
+_CAPTION = "OOD-avg and tasks with their standard errors over environments; normalized scores above, raw ones below."
+_WEAK = f" {UNDERPOWERED}: underpowered, two environments or fewer."
 _DIGITS = 6  # of the numbers in the details; the result file has them all
 
 
@@ -72,7 +74,7 @@ def to_html(
     return Template(_asset("page.html")).substitute(
         title=_text(title),
         lead=_text(lead),
-        caption=_text(caption(board)),
+        caption=_text(_CAPTION + (_WEAK if any(row["underpowered"] for row in board["rows"]) else "")),
         style=style,
         style_hash=_hash(style),
         script=script,

@@ -1,8 +1,9 @@
 """Curves of a scored file, small enough to live in its result: exact points of the full curve, none made up.
 
 ROC: a vertex is (FP, TP) at one threshold t, counting scores >= t; thresholds are the distinct scores. Kept are, for
-each rate g of `RATES`, the last vertex with FAR = FP/N <= g and the first one with FRR = 1 - TP/P <= g, with both ends.
-A chord between neighbours is then never wider than a step of `RATES` in either rate, and DET curves, which magnify
+each rate g of `RATES`, the last vertex with FAR = FP/N <= g, the first one with FRR = 1 - TP/P <= g, and the corners
+beside them: the first vertex with FP >= floor(gN) and the last one with P - TP > floor(gP). So the curve is whole for
+up to 32 positives and negatives, a chord is never wider than a step of `RATES` for more, and DET curves, which magnify
 small rates, get the points that they need. Within a level or upright run only the ends are kept: nothing is lost.
 
 Distribution of errors: order statistics. Point i of 64 is the smallest error d that at least ceil(i n/64) of the n
@@ -109,9 +110,11 @@ def roc_curve(genuine: np.ndarray, impostor: np.ndarray) -> dict[str, Any] | Non
         k = int(g * n.size)  # floor
         if k < n.size:
             vertices.add(_above(p, n, n[n.size - 1 - k], "right"))  # all scores above the (k+1)-th largest negative
+        if k > 0:
+            vertices.add(_above(p, n, n[n.size - k], "left"))
         m = p.size - int(g * p.size)  # positives needed
         if m > 0:
-            vertices.add(_above(p, n, p[p.size - m], "left"))
+            vertices |= {_above(p, n, p[p.size - m], side) for side in ("left", "right")}
     every = sorted(vertices)
     inner = (v for a, v, b in zip(every, every[1:], every[2:]) if not (a[0] == v[0] == b[0] or a[1] == v[1] == b[1]))
     kept = [every[0], *inner, every[-1]]
