@@ -592,8 +592,8 @@ class EER(Metric, ClassLabels):
        \quad \mathrm{EER} = \mathrm{FAR}(\tau^*) = \mathrm{FRR}(\tau^*)
 
     The ROC polyline is walked over distinct thresholds from (0, 0); the crossing is interpolated linearly on its
-    segment, never
-    snapped. The segment is found by selection (two histogram passes over the key), not by a sort.
+    segment, never snapped. The segment is found by selection (under trace histograms over the digits of the key, on the
+    host a bracket that exact counts prove), not by sorting all trials.
     ``aux["threshold"]`` is the score at the segment's far end.
 
     Shapes: ``preds`` [N] scores with ``labels`` [N] in {0, 1} (1 is genuine), or ``preds`` [N, C] with ``labels``
