@@ -358,6 +358,7 @@ def test_check_from_the_command_line(release, folder):
         "message": "NaN",
         "row": 3,
     }
+    assert "more than the limit of 100" in fails("score", folder, "--release", release.root, "--max-bytes", "100")
     code, out, _ = run(*arguments, "--max-bytes", "100")
     assert code == 1 and "more than the limit of 100" in out
     assert "nowhere" in fails("submission", "check", folder, "--release", folder / "nowhere")

@@ -13,6 +13,7 @@ from emma_jax.cli.application import app
 from emma_jax.cli.shared import (
     DigestOption,
     JsonOption,
+    MaxBytesOption,
     busy,
     echo_json,
     open_console,
@@ -181,16 +182,17 @@ def score(
         int, typer.Option("--bootstrap", min=0, max=100_000, help="Resamples for 95% intervals; 0 for none.")
     ] = 0,
     seed: Annotated[int, typer.Option("--seed", min=0, help="Seed of the resamples.")] = 0,
+    max_bytes: MaxBytesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Scores a submission against a release: OOD-avg, every task and fold, the sim-to-real gap."""
     if not distributed and (coordinator, processes, process) != (None, None, None):
         raise typer.BadParameter("is for --distributed", param_hint="--coordinator, --processes, --process")
-    if distributed and bootstrap:
-        raise typer.BadParameter("is not for --distributed", param_hint="--bootstrap")
+    if distributed and (bootstrap or max_bytes):
+        raise typer.BadParameter("is not for --distributed", param_hint="--bootstrap, --max-bytes")
     use_compilation_cache()
     from emma_jax.release import load_release
-    from emma_jax.submissions import score_submission, write_result
+    from emma_jax.submissions import Limits, score_submission, write_result
 
     def finish(result: dict[str, Any]) -> None:
         if output is not None:
@@ -209,11 +211,12 @@ def score(
             result = shared
         else:
             loaded = load_release(release, digest=digest)
-            result = score_submission(submission, loaded, progress=progress)
+            limits = Limits() if max_bytes is None else Limits(file_bytes=max_bytes)
+            result = score_submission(submission, loaded, progress=progress, limits=limits)
             if bootstrap:
                 from emma_jax.submissions import add_intervals
 
-                result = add_intervals(result, submission, loaded, num_resamples=bootstrap, seed=seed)
+                result = add_intervals(result, submission, loaded, num_resamples=bootstrap, seed=seed, limits=limits)
             finish(result)
     if as_json:
         echo_json(result)

@@ -140,3 +140,7 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print strict JSON inst
 DigestOption = Annotated[
     str | None, typer.Option("--digest", help="Digest the release has to have, from a source its editor cannot change.")
 ]
+MaxBytesOption = Annotated[
+    int | None,
+    typer.Option("--max-bytes", min=1, help="Limit on one prediction file once decompressed (default 4 GiB)."),
+]

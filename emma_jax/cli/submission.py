@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from emma_jax.cli.application import app
-from emma_jax.cli.shared import DigestOption, JsonOption, echo_json, progress_bar, use_compilation_cache
+from emma_jax.cli.shared import DigestOption, JsonOption, MaxBytesOption, echo_json, progress_bar, use_compilation_cache
 
 submission_app = typer.Typer(
     no_args_is_help=True, rich_markup_mode=None, help="Checks submissions before they are sent in."
@@ -25,10 +25,7 @@ def _group() -> None:
 def check(
     directory: Annotated[Path, typer.Argument(help="Submission folder: submission.toml and preds/<task>/<fold>.npz.")],
     release: Annotated[str, typer.Option("--release", help="Release folder or manifest.")],
-    max_bytes: Annotated[
-        int | None,
-        typer.Option("--max-bytes", min=1, help="Limit on one prediction file once decompressed (default 4 GiB)."),
-    ] = None,
+    max_bytes: MaxBytesOption = None,
     digest: DigestOption = None,
     as_json: JsonOption = False,
 ) -> None:
