@@ -294,6 +294,33 @@ def _rank(preds: Any, labels: Any) -> tuple[Any, Any]:
     return packed & 0xFFFF, packed >= 1 << 16
 
 
+# Up to so many classes a confusion matrix is small enough to be counted in cache.
+_MOST_CELLS = 128
+
+
+def _from_confusion(c: int, y: Any, best: Any, valid: Any, nan: Any, mask: Any, weights: Any) -> State:
+    """The state of `BalancedAccuracy` from one scatter over confusion cells, with a bin each for NaN and bad labels.
+
+    Quicker than fewer bins in two scatters and a sum of flags (a quarter of the time on top of the argmax): neighbours
+    that fall into one bin have to wait for each other.
+    """
+    index = jnp.where(valid, y * c + best, c * c + 1)
+    index = index if nan is None else jnp.where(nan, c * c, index)
+    index = index if mask is None else jnp.where(mask, index, c * c + 2)
+    counts = bin_limbs(index, c * c + 2, weights)
+    cells = counts[: c * c].reshape(c, c, 2)
+    diagonal = np.arange(c)
+    total = limbs.normalize(jnp.sum(counts, axis=0, dtype=jnp.uint32))
+    return tally(None, None, y.shape) | {
+        "n": total,
+        "n_nonfinite": counts[c * c],
+        "n_invalid_label": counts[c * c + 1],
+        "hits": cells[diagonal, diagonal],
+        "support": limbs.normalize(jnp.sum(cells, axis=1, dtype=jnp.uint32)),
+        "predicted": limbs.normalize(jnp.sum(cells, axis=0, dtype=jnp.uint32)),
+    }
+
+
 @dataclass(frozen=True)
 class BalancedAccuracy(Metric, ClassLabels):
     r"""Balanced accuracy: recall averaged over classes.
@@ -376,6 +403,8 @@ class BalancedAccuracy(Metric, ClassLabels):
         y = labels.astype(jnp.int32)
         best, nan, ok_pred = _predicted(self, preds)
         valid = both(ok_pred, _in_range(labels, c))
+        if c <= _MOST_CELLS:
+            return _from_confusion(c, y, best, valid, nan, mask, weights)
         used = both(mask, valid if nan is None else valid & ~nan)
         # One scatter for recall (class and hit in one index), one for what was predicted.
         by_class = bin_limbs(jnp.where(used, 2 * y + (best == y), 2 * c), 2 * c, weights).reshape(c, 2, 2)
