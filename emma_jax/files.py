@@ -21,7 +21,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     is written to, never replaced; a symbolic link is followed.
 
     Args:
-      path: the file to write; its folder must exist.
+      path: the file to write; its folder is made where it does not exist, so that an hour of scoring is not lost to it.
 
     Yields:
       The file to write to.
@@ -31,6 +31,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         with open(path, "wb") as stream:
             yield stream
         return
+    target.parent.mkdir(parents=True, exist_ok=True)
     temporary = target.with_name(f".{target.name[:200]}.{secrets.token_hex(6)}.tmp")
     try:
         # not tempfile: its files are private to the user, and results are to be shared as the umask says

@@ -95,7 +95,7 @@ def test_a_sweep_without_any_value_fails():
         (["--param", "nonsense"], 2, "NAME=VALUE"),
         (["--process", "1"], 2, "--distributed"),
         (["--distributed"], 1, "--process"),
-        (["-o", "nowhere/out.csv"], 1, "nowhere/out.csv"),
+        (["-o", "labels.npz/out.csv"], 1, "labels.npz"),
     ],
 )
 def test_wrong_calls_end_with_one_line(arguments, code, words):

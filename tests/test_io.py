@@ -501,3 +501,10 @@ def test_dumps_strict_has_no_tokens_that_json_lacks():
     assert list(parsed) == ["a", "b", "c"] and dumps_strict(value).endswith("}\n")
     with pytest.raises(TypeError, match="set is not JSON"):
         dumps_strict({"x": {1}})
+
+
+def test_a_file_in_a_new_folder_makes_the_folder(tmp_path):
+    """Claim: what was computed is not lost because the folder of the output does not exist yet."""
+    target = tmp_path / "results" / "today" / "one.json"
+    atomic_write(target, b"{}")
+    assert target.read_bytes() == b"{}" and [p.name for p in target.parent.iterdir()] == ["one.json"]

@@ -734,6 +734,7 @@ def _journal(output: str | os.PathLike[str] | None, identity: Mapping[str, Any],
         return
     path = Path(f"{os.fspath(output)}{_JOURNAL_SUFFIX}")
     head = json.dumps(identity, sort_keys=True).encode() + b"\n"
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "r+b" if path.exists() else "x+b") as stream:
         _lock(stream, path)
         content = stream.read() if resume else b""

@@ -71,6 +71,7 @@ def open_journal(path: Path | None, identity: Mapping[str, Any], resume: bool) -
     if path is None:
         yield Journal(None, None, {})
         return
+    path.parent.mkdir(parents=True, exist_ok=True)
     with open(path, "r+b" if path.exists() else "x+b") as stream:
         _lock(stream, path)
         content = stream.read() if resume else b""
