@@ -453,3 +453,38 @@ def test_tables_of_something_else_are_refused(folder):
         Path("bad.csv").write_text(content)
         with pytest.raises(FileFormatError, match=r"bad\.csv"):
             load_table("bad.csv")
+
+
+def test_each_fold_has_labels_of_its_own(folder):
+    """``{fold}`` in the labels: each file is scored against its fold's labels. Oracle: top-1 in rationals on them."""
+    for k, fold in enumerate("xy"):
+        write_npz(f"labels-{fold}.npz", labels=(LABELS + k) % 3, ids=np.arange(N))
+    table = sweep_files("E-ID-FP", PATTERN, "labels-{fold}.npz", output="out.csv")
+    expected = [float(oracles.top_k(scores(i), (LABELS + (i // 3) % 2) % 3, 1)) for i in range(12)]
+    assert table.column("Top1Accuracy") == expected
+    assert len(set(table.settings["labels"].values())) == 2
+
+
+def test_labels_by_a_name_that_predictions_lack_and_a_fold_without_labels(folder):
+    """A typed error that names it, before anything is scored; a label file that is not there is an OSError."""
+    with pytest.raises(EvaluationError, match=r"labels: \{site\} is no name in the pattern"):
+        sweep_files("E-ID-FP", PATTERN, "labels-{site}.npz")
+    write_npz("labels-x.npz", labels=LABELS, ids=np.arange(N))
+    with pytest.raises(FileNotFoundError, match=r"labels-y\.npz"):
+        sweep_files("E-ID-FP", PATTERN, "labels-{fold}.npz")
+
+
+def test_changed_labels_of_one_fold_stop_a_resume(folder):
+    """The journal knows the labels of every fold."""
+    for fold in "xy":
+        write_npz(f"labels-{fold}.npz", labels=LABELS, ids=np.arange(N))
+
+    def stop(done: int, total: int, what: str) -> None:
+        if done == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        sweep_files("E-ID-AMC", PATTERN, "labels-{fold}.npz", output="out.csv", progress=stop)
+    write_npz("labels-y.npz", labels=(LABELS + 1) % 3, ids=np.arange(N))
+    with pytest.raises(FileFormatError, match="labels"):
+        sweep_files("E-ID-AMC", PATTERN, "labels-{fold}.npz", output="out.csv")

@@ -1,4 +1,4 @@
-"""Command ``emma-jax sweep``: many prediction files against the same labels."""
+"""Command ``emma-jax sweep``: many prediction files against shared labels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,12 @@ def sweep(
             "or any {name} is a * that becomes a column; or a folder.",
         ),
     ],
-    labels: Annotated[Path, typer.Option("--labels", help="Labels that all of them are scored against.")],
+    labels: Annotated[
+        str,
+        typer.Option(
+            "--labels", help="Labels that all are scored against; with {names} of --preds, a file for each value."
+        ),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -56,7 +61,7 @@ def sweep(
     processes: Annotated[int | None, typer.Option("--processes", min=1, help="How many processes there are.")] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Scores many prediction files against the same labels; a file that cannot be scored is a row that says why."""
+    """Scores many prediction files against shared labels; a file that cannot be scored is a row that says why."""
     params = parse_params(param or [])
     if not distributed and (process is not None or processes is not None):
         raise typer.BadParameter("is for --distributed", param_hint="--process, --processes")

@@ -14,7 +14,7 @@ from pathlib import Path
 from emma_jax.errors import EmptyEvaluationError, EvaluationError
 from emma_jax.io.read import FORMATS
 
-__all__ = ["RESERVED", "SUFFIXES", "RunFile", "find_runs"]
+__all__ = ["RESERVED", "SUFFIXES", "RunFile", "fill_names", "find_runs"]
 
 SUFFIXES = (*FORMATS, ".h5", ".hdf5")
 """Suffixes that a folder is searched for."""
@@ -66,6 +66,21 @@ def find_runs(preds: str | os.PathLike[str] | Iterable[str | os.PathLike[str]]) 
         if one.path == other.path:
             raise EvaluationError(f"{one.path} is given twice", argument="preds")
     return ordered
+
+
+def fill_names(labels: str | os.PathLike[str], keys: Mapping[str, str]) -> str:
+    """The label file of a run: every ``{name}`` replaced by what it stands for in the run's path.
+
+    Raises:
+      EvaluationError: a name that the pattern of the predictions does not have.
+    """
+    text = os.fspath(labels)
+    if os.path.isfile(text):
+        return text
+    unknown = [n for n in _NAME.findall(text) if n not in keys]
+    if unknown:
+        raise EvaluationError(f"{{{unknown[0]}}} is no name in the pattern of the predictions", argument="labels")
+    return _NAME.sub(lambda m: keys[m[1]], text)
 
 
 def _in_folder(folder: str) -> list[RunFile]:

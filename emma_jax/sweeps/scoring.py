@@ -19,7 +19,7 @@ from emma_jax.io.read import FORMATS, Labels, read_labels, read_predictions
 from emma_jax.io.sources import MAX_BYTES, read_bytes
 from emma_jax.scores import Scores, json_number
 from emma_jax.sweeps.journal import Journal, journal_path, open_journal, read_journal
-from emma_jax.sweeps.runs import RunFile, find_runs
+from emma_jax.sweeps.runs import RunFile, fill_names, find_runs
 from emma_jax.sweeps.table import COUNTS, SweepTable, check_format, load_table, write_table
 
 __all__ = ["SWEEP_FORMAT", "sweep_files"]
@@ -46,7 +46,7 @@ def sweep_files(
     max_bytes: int = MAX_BYTES,
     **params: Any,
 ) -> SweepTable:
-    """Scores prediction files against the same labels; each value is what `evaluate` gives for that file.
+    """Scores prediction files against shared labels; each value is what `evaluate` gives for that file.
 
     A thread reads ahead while a file is scored. A file that cannot be read, does not fit the labels or has bad values
     becomes a row with its reason and stops nothing. Rows with ids are matched by id, as in a submission.
@@ -58,7 +58,8 @@ def sweep_files(
     Args:
       task: a task id or `Task`.
       preds: a pattern, a folder or paths; see `find_runs`.
-      labels: label file. For EMVal-NF, and EMVal-SP from Touchstone, the truth as `emma_jax.emval.load_files` reads it.
+      labels: label file; with ``{names}`` of the pattern of ``preds``, such as ``labels/{fold}.npz``, one for each
+        value. For EMVal-NF, and EMVal-SP from Touchstone, the truth as `emma_jax.emval.load_files` reads it.
       output: the table to write, .csv or .parquet.
       resume: continue from the journal of a sweep that was interrupted; False starts anew.
       process_index, process_count: this process scores every ``process_count``-th file. Each has a journal of its own,
@@ -74,7 +75,7 @@ def sweep_files(
       FileFormatError: the labels cannot be read; a journal of a sweep with other labels, parameters or predictions; a
         file that changed, or is gone, since it was scored.
       EmptyEvaluationError: there is no file.
-      EvaluationError: wrong parameters.
+      EvaluationError: wrong parameters; a ``{name}`` in ``labels`` that the pattern of ``preds`` does not have.
       ImportError: a Parquet table without pyarrow.
       OSError: the labels or the output cannot be opened.
     """
@@ -93,13 +94,15 @@ def sweep_files(
     taken = {m.name for m in task.metrics} & set(runs[0].keys)
     if taken:
         raise EvaluationError(f"{{{min(taken)}}} is the column of a metric; call it something else", argument="preds")
-    reader = _reader(task, labels, max_bytes)
+    truths = {run.path: fill_names(labels, run.keys) for run in runs}
+    readers = {path: _reader(task, path, max_bytes) for path in sorted(set(truths.values()))}
+    digests = {path: reader.labels_sha256 for path, reader in readers.items()}
     settings = {
         "format": SWEEP_FORMAT,
         "version": __version__,
         "task": task.id,
         "parameters": [[m.name, [[k, _plain(v)] for k, v in m.info.config]] for m in task.metrics],
-        "labels": reader.labels_sha256,
+        "labels": digests if len(digests) > 1 else next(iter(digests.values())),
     }
     identity = {**settings, "predictions": _digest(preds, runs), "processes": process_count}
     mine = runs[process_index::process_count]
@@ -109,11 +112,11 @@ def sweep_files(
         _check_unchanged(journal, runs)
         left = [run for run in mine if run.path not in journal.records]
         done = len(mine) - len(left)
-        with closing(_read_ahead(left, reader.read)) as loaded:
+        with closing(_read_ahead(left, lambda run: readers[truths[run.path]].read(run))) as loaded:
             for run, file in zip(left, loaded):
                 if progress is not None:
                     progress(done, len(mine), run.path)
-                journal.add(reader.record(run, file))
+                journal.add(readers[truths[run.path]].record(run, file))
                 done += 1
         if progress is not None:
             progress(len(mine), len(mine), "")
