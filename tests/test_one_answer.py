@@ -3,8 +3,8 @@
 Oracle: the state (integers) that one host call reaches from all samples in their order. Counts, ranks and angles have
 not a differing bit. A sum of energies or decibels may differ by 1 float32 ulp, and only because a sample's own row is
 reduced in an array of another shape: with the same compiled kernel, another split, order and padding give the very same
-integers. A quotient of two of them may therefore differ by 2; in dB an ulp is that of the quotient, 5.2e-7 dB. Text
-is counted in integers and equal, but for CIDEr-D with a frozen table, whose summands are float64: 1e-14."""
+integers. A quotient of two of them may differ by 2; a cosine, and rel_l2, which may pool neighbouring probes, by 4.
+Text is counted in integers and equal, but for CIDEr-D with a frozen table, whose summands are float64: 1e-14."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import zlib
 import jax
 import numpy as np
 import pytest
-from answer_cases import CAPTIONS, CASES, MOST, REFERENCES, TEXT, same_bits, take
+from answer_cases import CAPTIONS, CASES, MOST, POOLED, REFERENCES, TEXT, same_bits, take, within
 from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -25,11 +25,9 @@ DEVICES = (1, 2, 4, 8)
 slow = pytest.mark.slow
 # Each number of devices compiles a kernel: by default a case is drawn on one or two of them, in the long run on all.
 DEFAULT = {
-    **{"angles": (1, 8), "classes": (2, 4), "binary": (8,), "beams": (1, 4), "channels": (2,), "signals": (8,)},
+    **{"angles": (1, 8), "classes": (2,), "binary": (8,), "beams": (4,), "channels": (2,), "signals": (8,)},
     **{"fields": (4,), "sparams": (8,), "captions": (1, 8), "answers": (2, 4)},
 }
-QUOTIENTS = ("NMSE", "mag_wmae", "ph_wmae", "local_cos_q50")
-ULP_DB = 10 * np.log10(1 + 2.0**-23)
 
 
 def mesh_of(devices):
@@ -96,8 +94,8 @@ def values(task, state):
     ],
 )
 def test_any_stream_is_one_shot(name, first, count, slots):
-    """So many random streams: the bits of one host call for counts, ranks and angles; 1 float32 ulp for the rest, and
-    no differing bit between two streams through the same kernel."""
+    """So many random streams: the bits of one host call for counts, ranks and angles; a float32 ulp or two for the
+    rest, and no differing bit between two streams through the same kernel."""
     case = CASES[name]
     for seed in range(first, first + count):
         rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
@@ -113,11 +111,15 @@ def test_any_stream_is_one_shot(name, first, count, slots):
             continue
         want, got = values(case.task, whole), values(case.task, state)
         for x in case.task.metrics:
-            value, ulp = want[x.name], np.spacing(np.float32(abs(want[x.name])))
-            within = (1 + (x.name in QUOTIENTS)) * (max(ulp, ULP_DB) if x.unit == "dB" else ulp)
-            assert abs(got[x.name] - value) <= within, (label, x.name, got[x.name], value)
+            assert abs(got[x.name] - want[x.name]) <= within(x, want[x.name]), (
+                label,
+                x.name,
+                got[x.name],
+                want[x.name],
+            )
         again = streamed(name, rng, preds, labels, devices, slots)
-        assert not same_bits(state, again), label
+        settled = [x.name for x in case.task.metrics if x.name not in POOLED]
+        assert not same_bits({k: state[k] for k in settled}, {k: again[k] for k in settled}), label
 
 
 @pytest.mark.parametrize(
@@ -138,7 +140,8 @@ def test_evaluate_finalises_exact_streams_of_ranks(name):
     preds, labels = case.draw(np.random.default_rng(1), MOST)
     state = case.task.update(case.task.init(), preds, labels)
     one, stream = dict(emma.evaluate(case.task, preds, labels)), values(case.task, state)
-    exact = [x.name for x in case.task.metrics if getattr(x, "capacity", MOST) is not None]
+    metrics = [x for x in case.task.metrics if x.name not in POOLED]
+    exact = [x.name for x in metrics if getattr(x, "capacity", MOST) is not None]
     assert {k: one[k] for k in exact} == {k: stream[k] for k in exact}
 
 
@@ -161,7 +164,7 @@ def test_any_stream_of_text_is_one_shot(name, first, count):
     task = TEXT[name]
     for seed in range(first, first + count):
         rng = np.random.default_rng((seed, zlib.crc32(name.encode())))
-        n, devices = int(rng.integers(2, 17)), (DEVICES[seed % 4] if first else DEFAULT[name][seed % 2])
+        n, devices = int(rng.integers(2, 17 if first else 9)), (DEVICES[seed % 4] if first else DEFAULT[name][seed % 2])
         chosen = rng.choice(len(CAPTIONS), n, replace=False)
         chosen = [int(i) for i in chosen]
         preds = [CAPTIONS[i] if rng.random() < 0.7 else REFERENCES[i][0] for i in chosen]
@@ -184,10 +187,10 @@ def test_any_stream_of_text_is_one_shot(name, first, count):
         # A caption's own CIDEr-D is a float64 sum over its n-grams, padded to the longest caption beside it.
         exact = [x.name for x in task.metrics if x.name != "CIDER"]
         assert not same_bits({k: whole[k] for k in exact}, {k: total[k] for k in exact}), (name, seed, n, devices)
-        got, want = dict(task.compute(total)), dict(emma.evaluate(task, preds, refs))
-        assert {k: got[k] for k in exact} == {k: want[k] for k in exact}
-        if "CIDER" in got:
-            assert abs(got["CIDER"] - want["CIDER"]) <= 1e-14 * want["CIDER"], (seed, n, devices)
+        got, want = dict(task.compute(total)), dict(task.compute(whole))
+        assert abs(got.get("CIDER", 0) - want.get("CIDER", 0)) <= 1e-14 * want.get("CIDER", 0), (seed, n, devices)
+        if first or not seed:  # by default one is enough: strings of other lengths compile anew
+            assert want == dict(emma.evaluate(task, preds, refs))
 
 
 def test_no_metric_is_left_out():

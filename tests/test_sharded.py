@@ -1,8 +1,8 @@
 """Arrays sharded over devices, over processes, and over the runs of a sweep: each device scores its rows, and only
 states travel.
 
-Oracle: the same call on NumPy arrays, integer for integer; one float32 ulp where a metric's own summands depend on the
-shape of the array (see test_one_answer). What travels is read off the compiled program."""
+Oracle: the same call on NumPy arrays, integer for integer; a float32 ulp or two where a metric's own summands depend on
+the shape of the array (see test_one_answer). What travels is read off the compiled program."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import sys
 import jax
 import numpy as np
 import pytest
-from answer_cases import CASES, MOST, same_bits
+from answer_cases import CASES, MOST, same_bits, within
 from jax.sharding import AxisType, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -58,8 +58,7 @@ def test_evaluate_and_update_give_the_single_device_bits(name):
     eight_of_them = case.task.update(case.task.init(), *placed)
     for metric in case.task.metrics:
         if metric.name in case.loose:
-            ulp = max(np.spacing(np.float32(abs(alone[metric.name]))), 5.2e-7 * (metric.unit == "dB"))
-            assert abs(there[metric.name] - alone[metric.name]) <= ulp
+            assert abs(there[metric.name] - alone[metric.name]) <= within(metric, alone[metric.name])
         else:
             assert there[metric.name] == alone[metric.name]
             assert not same_bits(one[metric.name], eight_of_them[metric.name])
