@@ -151,12 +151,13 @@ def test_where_and_weights():
 
 
 def test_planes_are_the_complex_array():
-    """iq_axis anywhere: same bits as complex input; without it real planes are real data, and the NMSE is the same."""
+    """iq_axis anywhere: on the host the bits of complex input, traced 2e-6 dB from it (its sums run in another order);
+    without it real planes are real data, and the NMSE is the same."""
     p, h = channels(8, 3, 5)
     for axis in (1, 2, -1):
         planes = [np.stack([x.real, x.imag], axis) for x in (p, h)]
         assert m.NMSE(iq_axis=axis)(*planes) == m.NMSE()(p, h)
-        assert float(jax.jit(m.NMSE(iq_axis=axis))(*planes)) == float(jax.jit(m.NMSE())(p, h))
+        assert abs(float(jax.jit(m.NMSE(iq_axis=axis))(*planes)) - float(jax.jit(m.NMSE())(p, h))) < 2e-6
     half = [np.stack([x.real, x.imag], 1).astype(np.float16) for x in (p, h)]
     assert abs(m.NMSE(iq_axis=1)(*half) - oracle.nmse(*half)) < 2e-6
     whole = [np.round(1000 * np.stack([x.real, x.imag], 1)).astype(np.int16) for x in (p, h)]

@@ -96,6 +96,12 @@ def test_deep_nulls():
     assert m.MagWMAE()(0 * p, 0 * t) == 0 and m.PhaseWMAE()(p, 0 * t) == 0
 
 
+def test_perfect():
+    """Equal entries cost exactly nothing, whatever a fused multiply-add makes of their product."""
+    t = board(40, 3, np.complex64)[1]
+    assert [metric()(t, t) for metric in (m.RealImagRMSE, m.MagWMAE, m.PhaseWMAE)] == [0, 0, 0]
+
+
 def test_weights_of_the_formula():
     """Two entries at 0 and -40 dB: sigma(10) and sigma(-10) as in the protocol; 1e-9. knee and slope are parameters."""
     t, p = np.array([1, 0.01]), np.array([10 ** (1 / 20), 0.01 * 10 ** (5 / 20)])

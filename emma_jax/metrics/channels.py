@@ -19,7 +19,7 @@ from emma_jax import checks
 from emma_jax.errors import DegenerateLabelsError, EvaluationError, ShapeError
 from emma_jax.metrics.base import Metric, State, both, mean, tally
 from emma_jax.numerics import accumulate, energies, limbs
-from emma_jax.numerics.planes import as_planes, flat, is_complex, parts
+from emma_jax.numerics.planes import as_planes, is_complex, parts, rows
 
 __all__ = ["NMSE", "SGCS"]
 
@@ -127,7 +127,7 @@ class NMSE(Metric):
         return dict.fromkeys(names, accumulate.SHAPE)
 
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
-        p, t = common_float(flat(preds, 1), flat(labels, 1))
+        p, t = rows(preds, labels, 1)
         error, energy, finite = energies.error_and_reference(p, t, mask)
         finite = finite & accumulate.in_range(error) & accumulate.in_range(energy)
         blank = energy[0] == 0

@@ -19,7 +19,7 @@ import numpy as np
 from jax import lax
 
 from emma_jax.numerics import limbs
-from emma_jax.numerics.floats import common_zero, format_of, tie
+from emma_jax.numerics.floats import common_zero, format_of, power_of_two, tie
 
 __all__ = [
     "BINS",
@@ -27,6 +27,7 @@ __all__ = [
     "LOG_SHAPE",
     "SHAPE",
     "as_float",
+    "grouped",
     "in_range",
     "log2_ratio",
     "log2_total",
@@ -83,6 +84,25 @@ def sum_scaled(numbers: dict[str, tuple[Any, Any]], weights: Any = None) -> dict
     highest, start = tie(zero, (highest, empty))
     sums: dict[str, Any] = lax.while_loop(lambda carry: carry[0] >= lowest, add_bin, (highest, start))[1]
     return sums
+
+
+def grouped(number: tuple[Any, Any], size: int = 32) -> tuple[Any, Any]:
+    """Float sums of so many neighbours each, ``[n]`` to ``[ceil(n / size)]``: for samples so short that `sum_scaled`
+    would cost more than everything else (measured: eight reads of vectors of three complex components, against one).
+
+    Args:
+      number: (value, exponent) as `sum_scaled` takes them.
+      size: how many neighbours.
+    """
+    value, exponent = number
+    value, exponent = (jnp.pad(x, (0, -x.shape[0] % size)).reshape(-1, size) for x in (value, exponent))
+    least = np.int32(-_WIDTH * BINS)
+    places = jnp.where(value > 0, exponent, least)
+    top = lax.reduce(places, least, lax.max, (1,))
+    # What is further below the largest of its group vanishes anyway.
+    below = jnp.maximum(places - top[:, None], 1 - format_of(value.dtype).bias)
+    scaled = value * power_of_two(below, value.dtype)
+    return lax.reduce(scaled, jnp.zeros((), value.dtype), lax.add, (1,)), jnp.where(top > least, top, 0)
 
 
 def _place(value: Any, exponent: Any) -> tuple[Any, Any, Any]:

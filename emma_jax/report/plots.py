@@ -310,9 +310,7 @@ def _draw_sparams(
             phase = np.angle(s[ij], deg=True)
             for part, alpha in ((faint, 0.3), (~faint, 1.0)):
                 bottom.plot(*_unjoined(x, phase, part), alpha=alpha, **look)
-        handles["weight ½ at −20 dB, phase faint below"] = top.axhline(
-            KNEE_DB, color=_THIRD, linestyle=":", linewidth=1.2
-        )
+        handles["−20 dB: weight ½, faint below"] = top.axhline(KNEE_DB, color=_THIRD, linestyle=":", linewidth=1.2)
         top.set_title(_name(entry))
         bottom.set_xlabel(label)
         for ax in (top, bottom):
