@@ -109,7 +109,12 @@ class MeanAngularError(Metric):
             x = lax.rem(x, jnp.full_like(x, self.period)) if self.input_unit == "deg" else x
         if x.dtype not in (jnp.float32, jnp.float64):
             x = x.astype(jnp.float64 if x.dtype.itemsize > 4 else jnp.float32)
-        return x if self.input_unit == "deg" else x * x.dtype.type(180.0 / np.pi)
+        if self.input_unit == "deg":
+            return x
+        degrees = x * x.dtype.type(180.0 / np.pi)
+        # Fused with a later subtraction in one place and not in another, the product would be two numbers: a selection
+        # stands between them.
+        return jnp.where(degrees == degrees, degrees, x)
 
     def _value(self, state: Any, xp: Any) -> tuple[Any, dict[str, Any]]:
         used = limbs.to_float(state["n"], xp) - limbs.to_float(state["n_nonfinite"], xp)
