@@ -140,6 +140,10 @@ class Metric(ABC):
     def _merge(self, a: State, b: State) -> State:
         return {k: limbs.add(a[k], b[k]) for k in a}
 
+    def _absorb(self, state: State, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        """The state with one more batch; the bits of merging the batch's own state, which a large state can avoid."""
+        return self._merge(state, self._stats(preds, labels, mask, weights))
+
     def _all_reduce(self, state: State, axis_name: Any) -> State:
         return {k: limbs.normalize(lax.psum(v, axis_name)) for k, v in state.items()}
 
@@ -504,7 +508,7 @@ def _updated(
 ) -> Any:
     del task
     mask = with_rows(mask, rows, metrics[0]._sample_shape(preds, labels, ""))
-    return {m.name: m._merge(state[m.name], m._stats(preds, labels, mask, weights)) for m in metrics}
+    return {m.name: m._absorb(state[m.name], preds, labels, mask, weights) for m in metrics}
 
 
 def _merged(metrics: tuple[Metric, ...], task: str, a: Any, b: Any) -> Any:

@@ -40,7 +40,7 @@ from emma_jax.metrics.base import (
     tally,
 )
 from emma_jax.numerics import keys, limbs, ranking
-from emma_jax.numerics.histogram import bin_limbs
+from emma_jax.numerics.histogram import add_to_bins, bin_limbs
 
 __all__ = ["AUC", "AUROC", "EER"]
 
@@ -90,6 +90,17 @@ def _check_capacity(metric: Any, dtype: Any) -> None:
         )
 
 
+def _check_scores(metric: Any, dtype: Any) -> None:
+    """A stream takes scores that its state holds as promised."""
+    _check_capacity(metric, dtype)
+    if _is_half(metric) and metric.capacity is None and dtype != metric.score_dtype:
+        raise EvaluationError(
+            f"promises {metric.score_dtype} scores, which the bins hold exactly; got {dtype}",
+            task=metric.name,
+            argument="score_dtype",
+        )
+
+
 def _stream_shapes(metric: Any, columns: int) -> dict[str, tuple[int, ...]]:
     if metric.capacity is None:
         return {"positives": (columns, _BINS, 2), "negatives": (columns, _BINS, 2)}
@@ -129,13 +140,7 @@ def _bin_edge(metric: Any, index: Any, xp: Any) -> Any:
 def _stream_stats(metric: Any, scores: Any, positive: Any, used: Any, weights: Any) -> State:
     """Histogram or buffer of one batch from columns ``scores, positive, used`` [K, n] and weights [n] or None."""
     columns, n = scores.shape
-    _check_capacity(metric, scores.dtype)
-    if _is_half(metric) and metric.capacity is None and scores.dtype != metric.score_dtype:
-        raise EvaluationError(
-            f"promises {metric.score_dtype} scores, which the bins hold exactly; got {scores.dtype}",
-            task=metric.name,
-            argument="score_dtype",
-        )
+    _check_scores(metric, scores.dtype)
     w = None if weights is None else jnp.broadcast_to(weights, (columns, n))
     if metric.capacity is None:
         offset = lax.broadcasted_iota(jnp.uint32, (columns, n), 0) * np.uint32(2 * _BINS)
@@ -147,6 +152,27 @@ def _stream_stats(metric: Any, scores: Any, positive: Any, used: Any, weights: A
     weight = jnp.where(used, weight, jnp.uint32(0))
     k = keys.order_key(keys.float32_scores(scores))
     return _fit(metric.capacity, {"keys": k, "positive": positive.astype(jnp.uint32), "weight": weight})
+
+
+# A batch of up to so many trials a column is added to the bins that it touches; of more, as a histogram of its own.
+_FEW_TRIALS = 1 << 13
+
+
+def _few(metric: Any, scores: Any, weights: Any) -> bool:
+    """Whether a batch of columns [K, n] is small beside the histogram that it is added to."""
+    return metric.capacity is None and weights is None and scores.shape[1] <= _FEW_TRIALS
+
+
+def _stream_absorb(metric: Any, state: State, scores: Any, positive: Any, used: Any) -> State:
+    """Histograms of a state with one more small batch: the bits of merging the batch's own."""
+    _check_scores(metric, scores.dtype)
+    columns = scores.shape[0]
+    place = lax.broadcasted_iota(jnp.uint32, scores.shape, 0) * np.uint32(_BINS) + _bin(metric, scores)
+    out = {}
+    for name, sign in (("positives", positive), ("negatives", ~positive)):
+        index = jnp.where(used & sign, place, np.uint32(columns * _BINS)).reshape(-1)
+        out[name] = add_to_bins(state[name].reshape(-1, 2), index).reshape(state[name].shape)
+    return out
 
 
 def _fit(capacity: int, entries: dict[str, Any]) -> State:
@@ -340,6 +366,14 @@ class AUC(Metric, ClassLabels):
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         scores, positive, used, flags = self._trials(preds, labels, mask)
         return tally(mask, weights, labels.shape, **flags) | _stream_stats(self, scores, positive, used, weights)
+
+    def _absorb(self, state: State, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        scores, positive, used, flags = self._trials(preds, labels, mask)
+        if not _few(self, scores, weights):
+            return super()._absorb(state, preds, labels, mask, weights)
+        counts = tally(mask, weights, labels.shape, **flags)
+        added = {k: limbs.add(state[k], v) for k, v in counts.items()}
+        return added | _stream_absorb(self, state, scores, positive, used)
 
     def _summary(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         scores, positive, used, flags = self._trials(preds, labels, mask)
@@ -661,6 +695,13 @@ class EER(Metric, ClassLabels):
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         scores, genuine, used, w, counts = self._trials(preds, labels, mask, weights)
         return counts | _stream_stats(self, scores[None], genuine[None], used[None], w)
+
+    def _absorb(self, state: State, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        scores, genuine, used, w, counts = self._trials(preds, labels, mask, weights)
+        if not _few(self, scores[None], w):
+            return super()._absorb(state, preds, labels, mask, weights)
+        added = {k: limbs.add(state[k], v) for k, v in counts.items()}
+        return added | _stream_absorb(self, state, scores[None], genuine[None], used[None])
 
     def _summary(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         scores, genuine, used, w, counts = self._trials(preds, labels, mask, weights)
