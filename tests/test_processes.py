@@ -78,6 +78,9 @@ def inputs(tmp_path_factory):
     make_submission(root / "good", ("E-LOC-AOA", "E-ID-AMC"))
     bad = make_submission(root / "bad", ("E-LOC-AOA", "E-ID-AMC"))
     write_npz(bad / "preds" / "E-LOC-AOA" / "env-b.npz", preds=np.full(N, np.nan))
+    worse = make_submission(root / "worse", ("E-LOC-AOA", "E-ID-AMC"))
+    for path in worse.rglob("*.npz"):
+        path.write_bytes(b"no zip")
     write_result(score_submission(root / "good", release), root / "alone.json")
     return root
 
@@ -147,6 +150,15 @@ def test_bad_input_of_one_process_ends_all_with_one_line(inputs):
     for text in stderrs:
         assert re.fullmatch(r"emma-jax: .*preds/E-LOC-AOA/env-b.npz.*\n", text)
     assert [p.name for p in inputs.iterdir() if p.name.startswith((".", "bad-"))] == []
+
+
+def test_a_process_that_comes_late_hears_why(inputs):
+    """Process 0 fails at its first file, before the other is there: that one still says which file, and ends with 1."""
+    runs, _ = launch(inputs, "worse", 2, code="import time; time.sleep(4 * process)")
+    codes, _, stderrs = ends(runs)
+    assert codes == [1] * 2
+    for text in stderrs:
+        assert re.fullmatch(r"emma-jax: .*preds/E-[A-Z]+-[A-Z]+/[a-z-]+.npz.*\n", text)
 
 
 @pytest.mark.parametrize(

@@ -426,10 +426,11 @@ def _sample_states(m: Metric, preds: Any, labels: Any) -> State:
 
 
 def with_rows(mask: Any, rows: Any, shape: tuple[int, ...]) -> Any:
-    """The mask of a chunk of which only the first ``rows`` rows are real."""
+    """The mask of a chunk of which only the first ``rows`` rows are real, or the last ``-rows``."""
     if rows is None:
         return mask
-    real = lax.broadcasted_iota(jnp.int32, shape, 0) < rows
+    row = lax.broadcasted_iota(jnp.int32, shape, 0)
+    real = (row < rows) | (row >= rows + np.int32(shape[0]))
     return real if mask is None else real & mask
 
 
@@ -554,7 +555,8 @@ def chunked_states(
     """Exact states of a host batch, by kernels of few sizes; NumPy uint32."""
     parts = []
     with checks.enable_x64(wide):
-        for args in chunks(preds, labels, mask, weights, metrics[0]._chunk_axes(preds, labels)):
+        axes = metrics[0]._chunk_axes(preds, labels)
+        for args in chunks(preds, labels, mask, weights, axes, checks.window_plan):
             parts.append(_batch_states(metrics, *args))
     return add_states(parts)
 
@@ -571,10 +573,10 @@ def add_states(parts: list[Any]) -> Any:
     return jax.tree_util.tree_unflatten(structure, [limbs.normalize(t).astype(np.uint32) for t in total])
 
 
-def chunks(preds: Any, labels: Any, mask: Any, weights: Any, axes: int = 1) -> Any:
+def chunks(preds: Any, labels: Any, mask: Any, weights: Any, axes: int = 1, plan: Any = checks.chunk_plan) -> Any:
     """Arguments of one kernel call after another: views of the arrays, only the tail padded.
 
-    ``axes`` leading axes are flattened into one and cut up."""
+    ``axes`` leading axes are flattened into one and cut up, by ``plan``."""
     leaves, structure = jax.tree_util.tree_flatten((preds, labels, mask, weights))
     if not all(isinstance(x, np.ndarray) for x in leaves):
         yield (*(jax.tree_util.tree_map(jnp.asarray, t) for t in (preds, labels, mask, weights)), None)
@@ -584,13 +586,13 @@ def chunks(preds: Any, labels: Any, mask: Any, weights: Any, axes: int = 1) -> A
     n = leaves[0].shape[0]
     row_bytes = max(x.nbytes // max(n, 1) for x in leaves)
     # Rows of many bytes (a channel matrix, a signal) come in fewer at a time, so that a padded tail stays small.
-    for start, rows, size in checks.chunk_plan(n, row_bytes) if n else [(0, 0, checks.CHUNKS[-1])]:
+    for start, rows, size in plan(n, row_bytes) if n else [(0, 0, checks.CHUNKS[-1])]:
         cut = [_rows(x, start, rows, size) for x in leaves]
         yield (*jax.tree_util.tree_unflatten(structure, cut), np.int32(rows))
 
 
 def _rows(x: np.ndarray, start: int, rows: int, size: int) -> np.ndarray:
-    if rows == size:
+    if rows == size or rows < 0:
         return x[start : start + size]
     out = checks.aligned_empty((size, *x.shape[1:]), x.dtype)
     out[:rows] = x[start : start + rows]

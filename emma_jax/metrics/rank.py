@@ -41,6 +41,7 @@ from emma_jax.metrics.base import (
 )
 from emma_jax.numerics import keys, limbs, ranking
 from emma_jax.numerics.histogram import add_to_bins, bin_limbs
+from emma_jax.numerics.run_pairs import pairs_of_run
 
 __all__ = ["AUC", "AUROC", "EER"]
 
@@ -403,12 +404,15 @@ class AUC(Metric, ClassLabels):
             preds = ranking.dense_ranks(preds)[0]
         w = weights if keep is None or weights is None else weights[keep]
         labels = labels if keep is None else labels[keep]
+        short = w is None and preds.dtype == np.float32  # key and label in 32 bits, which sort in half the time of 64
 
         def column(c: int | None) -> tuple[np.ndarray, ...]:
             scores = preds if c is None else preds[:, c]
             scores = scores if keep is None else scores[keep]
             positive = labels == (1 if c is None else c)
-            pairs = ranking.pairs_from_keys_host(keys.host_key(scores), positive, w)
+            pairs = pairs_of_run(scores, positive.astype(np.uint32)) if short else None
+            if pairs is None:
+                pairs = ranking.pairs_from_keys_host(keys.host_key(scores), positive, w)
             amount = int(np.count_nonzero(positive)) if w is None else int(w[positive].sum(dtype=np.uint64))
             total = positive.shape[0] if w is None else int(w.sum(dtype=np.uint64))
             return _pair_state(pairs, amount, total - amount)

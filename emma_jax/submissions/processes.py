@@ -38,6 +38,8 @@ __all__ = ["HEARTBEAT_S", "JOIN_S", "Launch", "find_launch", "score_distributed"
 HEARTBEAT_S = 20.0
 JOIN_S = 50.0
 _LONGEST_LINE = 1 << 28
+# How long process 0, about to fail, waits for processes that were started with it and have not greeted yet.
+_GREET_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -294,6 +296,9 @@ class _Group:
 
     def give_up(self, message: str) -> None:
         """Tells the others that this process has failed; the caller says it for itself."""
+        if self._listener is not None:  # also those that are about to greet, or they would find nobody and no reason
+            with self._lock:
+                self._lock.wait_for(lambda: self._over or len(self._links) == self._launch.processes - 1, _GREET_S)
         if not self._tell({"failed": message}):
             time.sleep(self._heartbeat_s)  # a thread has just begun to say why, and ends the process
 
@@ -330,6 +335,7 @@ class _Group:
             twice = index in self._links
             if not twice:
                 self._links[index] = link
+                self._lock.notify_all()
         if twice:
             self._end(f"process {index} of {self._launch.processes} was started twice")
         self._follow(index, link)
