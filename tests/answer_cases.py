@@ -122,8 +122,9 @@ TEXT = {
 
 
 ULP_DB = 10 * np.log10(1 + 2.0**-23)
-# Quotients of float32 numbers that may each differ by 1 ulp; a cosine is made of three.
-ULPS = {"NMSE": 2, "mag_wmae": 2, "ph_wmae": 2, "local_cos_q50": 4}
+# Quotients of float32 numbers that may each differ by 1 ulp, or 2 for the energy of a complex row, whose products a
+# compiler fuses in one shape and not in another (2.5 seen, on JAX 0.8.2); a cosine is made of three numbers.
+ULPS = {"NMSE": 4, "mag_wmae": 2, "ph_wmae": 2, "local_cos_q50": 4}
 
 
 def within(metric, value):

@@ -3,8 +3,8 @@
 Oracle: the state (integers) that one host call reaches from all samples in their order. Counts, ranks and angles have
 not a differing bit. A sum of energies or decibels may differ by 1 float32 ulp, and only because a sample's own row is
 reduced in an array of another shape: with the same compiled kernel, another split, order and padding give the very same
-integers. A quotient of two of them may differ by 2, a cosine by 4. A batch of many probes adds neighbours up as floats
-for rel_l2, which moves it by less than an ulp where no few probes hold all the energy.
+integers. A quotient of two of them may differ by 2, NMSE and a cosine by 4. A batch of many probes adds neighbours up
+as floats for rel_l2, which moves it by less than an ulp where no few probes hold all the energy.
 Text is counted in integers and equal, but for CIDEr-D with a frozen table, whose summands are float64: 1e-14."""
 
 from __future__ import annotations
