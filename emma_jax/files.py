@@ -8,9 +8,11 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
+from typing import IO, BinaryIO
 
-__all__ = ["atomic_file", "atomic_write"]
+from emma_jax.errors import FileFormatError
+
+__all__ = ["atomic_file", "atomic_write", "open_journal_file"]
 
 
 @contextmanager
@@ -49,3 +51,29 @@ def atomic_write(path: str | os.PathLike[str], data: bytes) -> None:
     """Writes ``data`` as the whole content of ``path``: readers see the old file or the new one, never a part."""
     with atomic_file(path) as stream:
         stream.write(data)
+
+
+@contextmanager
+def open_journal_file(path: Path, writer: str) -> Iterator[IO[bytes]]:
+    """A journal for reading and appending, made with its folder where there is none, and for one process at a time.
+
+    The system lets go of the lock when the process ends, however it ends.
+
+    Args:
+      path: the journal.
+      writer: what writes it, for the error.
+
+    Raises:
+      FileFormatError: another process has it.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "r+b" if path.exists() else "x+b") as stream:
+        try:
+            import fcntl
+
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except ImportError:  # not on this system
+            pass
+        except OSError:
+            raise FileFormatError(f"another {writer} is writing this journal", argument=str(path)) from None
+        yield stream

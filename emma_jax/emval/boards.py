@@ -44,6 +44,7 @@ from emma_jax.emval.layout import (
 )
 from emma_jax.emval.sparams import align, check_sparams, renormalize
 from emma_jax.errors import EmptyEvaluationError, EvaluationError, FileFormatError, SubmissionError
+from emma_jax.files import open_journal_file
 from emma_jax.io.sources import MAX_BYTES, open_source
 from emma_jax.io.strict import dumps_strict, loads_strict
 from emma_jax.io.touchstone import read_touchstone
@@ -734,9 +735,7 @@ def _journal(output: str | os.PathLike[str] | None, identity: Mapping[str, Any],
         return
     path = Path(f"{os.fspath(output)}{_JOURNAL_SUFFIX}")
     head = json.dumps(identity, sort_keys=True).encode() + b"\n"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "r+b" if path.exists() else "x+b") as stream:
-        _lock(stream, path)
+    with open_journal_file(path, "run") as stream:
         content = stream.read() if resume else b""
         lines = content.splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
@@ -761,15 +760,3 @@ def _journal(output: str | os.PathLike[str] | None, identity: Mapping[str, Any],
             stream.write(head)
             stream.flush()
         yield _Journal(path, stream, records)
-
-
-def _lock(stream: IO[bytes], path: Path) -> None:
-    """Keeps a second run off the journal; the system lets go when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        return
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise FileFormatError("another run is writing this journal", argument=str(path)) from None

@@ -17,6 +17,7 @@ from jax import lax
 from emma_jax.numerics import limbs
 from emma_jax.numerics.histogram import bin_counts
 from emma_jax.numerics.keys import host_key, host_key_value, nan_key
+from emma_jax.numerics.run_pairs import pairs_of_words
 
 __all__ = [
     "PAIR_LIMBS",
@@ -180,20 +181,7 @@ def pairs_from_keys_host(keys: np.ndarray, positive: np.ndarray, weights: np.nda
     packed = keys.astype(np.int64)
     packed <<= 1
     packed |= positive
-    packed.sort()
-    # A negative sorts before a positive of its key. The r-th positive (from 0) at position i has i - r negatives at or
-    # below its key; ties are then taken off once.
-    at = np.flatnonzero((packed & 1).astype(bool))  # over bool: a third of the time over integers
-    up_to = int(at.sum()) - at.shape[0] * (at.shape[0] - 1) // 2
-    mixed = np.flatnonzero((packed[1:] ^ packed[:-1]) == 1)
-    if mixed.shape[0] == 0:
-        return 2 * up_to
-    # Each mixed key has one step from its last negative (at `mixed`) to its first positive.
-    tied = packed[mixed]
-    first = np.searchsorted(packed, tied, side="left")
-    last = np.searchsorted(packed, tied | 1, side="right")
-    negatives, positives = mixed + 1 - first, last - mixed - 1
-    return 2 * up_to - int((negatives * positives).sum())
+    return pairs_of_words(packed)
 
 
 def _exact_dot(a: np.ndarray, b: np.ndarray) -> int:

@@ -1,11 +1,11 @@
-"""Exact pair counts of many runs against the same labels, for sweeps: as `ranking.pairs_from_keys_host`, in half the
-bits."""
+"""Exact pair counts from words of a key and a label, sorted by NumPy: of 32 bits where a run of scores allows it, in
+half the time that `ranking.pairs_from_keys_host` takes with 64."""
 
 from __future__ import annotations
 
 import numpy as np
 
-__all__ = ["pairs_of_run"]
+__all__ = ["pairs_of_run", "pairs_of_words"]
 
 _MAGNITUDE = np.int32(0x7FFFFFFF)
 _INFINITY = 0x7F800000
@@ -46,23 +46,28 @@ def pairs_of_run(scores: np.ndarray, positive: np.ndarray) -> int | None:
         packed = magnitude.view(np.uint32)
         packed <<= np.uint32(1)
     packed |= positive
+    return pairs_of_words(packed)
+
+
+def pairs_of_words(packed: np.ndarray) -> int:
+    """``2 #{s+ > s-} + #{s+ = s-}`` of integers ``[n]``, key << 1 | label; they are sorted in place."""
     packed.sort()
     # A negative sorts before a positive of its key: the r-th positive (from 0) at position i has i - r negatives at or
     # below its key. Ties are then taken off once, at the one step that each mixed key has.
-    count = int(positive.sum())
-    up_to = _sum_of_positions(packed) - count * (count - 1) // 2
+    flags = packed & packed.dtype.type(1)
+    count = int(np.count_nonzero(flags))
+    up_to = _sum_of_positions(flags) - count * (count - 1) // 2
     step = np.flatnonzero((packed[1:] ^ packed[:-1]) == 1)
     if step.shape[0] == 0:
         return 2 * up_to
     tied = packed[step]
     first = np.searchsorted(packed, tied, side="left")
-    last = np.searchsorted(packed, tied | np.uint32(1), side="right")
+    last = np.searchsorted(packed, tied | packed.dtype.type(1), side="right")
     return 2 * up_to - int(((step + 1 - first) * (last - step - 1)).sum())
 
 
-def _sum_of_positions(packed: np.ndarray) -> int:
-    """Sum over the places of words whose lowest bit is set."""
-    flags = packed & np.uint32(1)
-    if packed.shape[0] <= _SHORT:
-        return int(flags.dot(np.arange(packed.shape[0], dtype=np.uint32)))
-    return int(np.flatnonzero(flags.astype(bool)).sum())
+def _sum_of_positions(flags: np.ndarray) -> int:
+    """Sum over the places where a flag of 0 or 1 is set."""
+    if flags.shape[0] <= _SHORT:
+        return int(flags.astype(np.uint32, copy=False).dot(np.arange(flags.shape[0], dtype=np.uint32)))
+    return int(np.flatnonzero(flags.astype(bool)).sum())  # over bool: a third of the time over integers

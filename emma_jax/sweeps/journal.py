@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from emma_jax.errors import FileFormatError
+from emma_jax.files import open_journal_file
 from emma_jax.io.sources import read_bytes
 
 __all__ = ["Journal", "journal_path", "open_journal", "read_journal"]
@@ -71,9 +72,7 @@ def open_journal(path: Path | None, identity: Mapping[str, Any], resume: bool) -
     if path is None:
         yield Journal(None, None, {})
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "r+b" if path.exists() else "x+b") as stream:
-        _lock(stream, path)
+    with open_journal_file(path, "sweep") as stream:
         content = stream.read() if resume else b""
         records, length = _parse(content, identity, path)
         stream.seek(length)
@@ -131,15 +130,3 @@ def _check_identity(line: bytes, identity: Mapping[str, Any], path: Path) -> Non
     raise FileFormatError(
         f"{what}; continue that one, or start anew (resume=False, on the command line --restart)", argument=str(path)
     )
-
-
-def _lock(stream: IO[bytes], path: Path) -> None:
-    """Keeps a second process off the journal; the system lets go when the process ends, however it ends."""
-    try:
-        import fcntl
-    except ImportError:  # not on this system
-        return
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise FileFormatError("another sweep is writing this journal", argument=str(path)) from None

@@ -264,7 +264,7 @@ def _average(
     check_settings(num_resamples, confidence, "percentile")
     headline = OODAvg(release)  # refuses what is no release
     points: list[dict[str, dict[str, float]]] = [{} for _ in submissions]
-    raw: dict[str, tuple[Floats, Floats]] = {}
+    means: dict[str, Floats] = {}
     drawn: dict[str, list[Units]] = {}
     for task_id in release.aggregated:
         entry, task = release.tasks[task_id], get_task(task_id, release=release)
@@ -292,12 +292,12 @@ def _average(
             per_fold.append(study.resampled[entry.metric])
             drawn.setdefault(task_id, []).append(study.units)
         with np.errstate(invalid="ignore"):
-            raw[task_id] = np.zeros(0), np.mean(per_fold, axis=0)
+            means[task_id] = np.mean(per_fold, axis=0)
     details = [headline.detail(point) for point in points]
     anchors = {t: a for t in release.aggregated if (a := release.tasks[t].anchor) is not None}
-    normalized, unclipped = {}, {}
+    raw, normalized, unclipped = {}, {}, {}
     for task_id, anchor in anchors.items():
-        resampled = raw[task_id][1]
+        resampled = means[task_id]
         raw[task_id] = np.array([d.tasks[task_id].raw for d in details]), resampled
         normalized[task_id] = (
             np.array([d.tasks[task_id].normalized for d in details]),

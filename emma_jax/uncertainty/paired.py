@@ -165,7 +165,7 @@ def _pair(study: Study, name: str, confidence: float, method: str) -> Comparison
     a, b = study.influence[name] if study.influence else (None, None)
     return comparison(
         name,
-        direction_of(study, name),
+        study.direction(name),
         (study.scores[0][name], study.scores[1][name]),
         (study.resampled[name][0], study.resampled[name][1]),
         None if a is None or b is None else a - b,
@@ -173,11 +173,6 @@ def _pair(study: Study, name: str, confidence: float, method: str) -> Comparison
         confidence=confidence,
         method=method,
     )
-
-
-def direction_of(study: Study, name: str) -> str:
-    """Direction of a metric of a study."""
-    return next(info.direction for info in study.scores[0].info if info.name == name)
 
 
 def comparison(
@@ -253,12 +248,8 @@ def compare_to_floor(
         weights=weights,
         lengths=lengths,
     )
-    name = study.metrics[0] if metric is None else metric
-    if name not in study.metrics:
-        raise EvaluationError(f"{name!r} is none of {', '.join(study.metrics)}", task=task.id, argument="metric")
-    return floor_test(
-        name, direction_of(study, name), study.scores[0][name], study.resampled[name][0], floor, confidence
-    )
+    name = study.chosen(metric, task.id)
+    return floor_test(name, study.direction(name), study.scores[0][name], study.resampled[name][0], floor, confidence)
 
 
 def floor_test(

@@ -11,12 +11,12 @@ import numpy as np
 from jax.typing import ArrayLike
 from numpy.typing import NDArray
 
-from emma_jax.errors import EmptyEvaluationError, EvaluationError
+from emma_jax.errors import EmptyEvaluationError
 from emma_jax.metrics.base import Metric
 from emma_jax.scores import json_number
 from emma_jax.tasks import Task
 from emma_jax.uncertainty.intervals import Interval, check_settings, interval
-from emma_jax.uncertainty.paired import Comparison, comparison, direction_of
+from emma_jax.uncertainty.paired import Comparison, comparison
 from emma_jax.uncertainty.study import as_task, run_study
 from emma_jax.uncertainty.units import Units
 
@@ -158,12 +158,10 @@ def rank_submissions(
         weights=weights,
         lengths=lengths,
     )
-    name = study.metrics[0] if metric is None else metric
-    if name not in study.metrics:
-        raise EvaluationError(f"{name!r} is none of {', '.join(study.metrics)}", task=task.id, argument="metric")
+    name = study.chosen(metric, task.id)
     return rank_resampled(
         name,
-        direction_of(study, name),
+        study.direction(name),
         {who: s[name] for who, s in zip(submissions, study.scores)},
         dict(zip(submissions, study.resampled[name])),
         study.units,

@@ -42,6 +42,17 @@ class Study:
     influence: dict[str, list[Floats | None]]
     units: Units
 
+    def chosen(self, metric: str | None, task: str) -> str:
+        """The metric asked for, or the headline; EvaluationError if the task does not have it."""
+        name = self.metrics[0] if metric is None else metric
+        if name not in self.metrics:
+            raise EvaluationError(f"{name!r} is none of {', '.join(self.metrics)}", task=task, argument="metric")
+        return name
+
+    def direction(self, metric: str) -> str:
+        """Direction of a metric."""
+        return next(info.direction for info in self.scores[0].info if info.name == metric)
+
 
 def as_task(task: str | Task | Metric, params: dict[str, Any]) -> Task:
     """A task from an id, a task or a single metric."""
