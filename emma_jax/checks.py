@@ -42,7 +42,7 @@ CHUNKS = (1 << 20, 1 << 17, 1 << 14, 1 << 11, 1 << 8)
 # Up to this size a remainder is padded to the next size rather than cut up; beyond it the copy would cost more.
 _PAD_BELOW = 1 << 14
 # Beyond that size a batch that is added up is covered by windows of these sizes: few calls, and never a copy.
-_WINDOWS = (1 << 20, 1 << 18, 1 << 16, 1 << 14, 1 << 11, 1 << 8)
+_WINDOWS = (1 << 20, 1 << 19, 1 << 18, 1 << 16, 1 << 14, 1 << 11, 1 << 8)
 # Rows of more bytes than this (long signals, channel tensors) also come in small numbers, and in no more than 256 MB.
 _LARGE_ROW = 1 << 14
 _FEW = (32, 4, 1)

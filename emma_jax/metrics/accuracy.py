@@ -70,13 +70,28 @@ def _predicted(metric: Any, preds: Any) -> tuple[Any, Any, Any]:
     """Predicted class [N], whether its row has a NaN (None: cannot), and whether it is a class (None: it is)."""
     if preds.ndim == 1:
         return preds.astype(jnp.int32), None, _in_range(preds, metric.num_classes)
-    best = jnp.argmax(keys.signed_key(preds), axis=1).astype(jnp.int32)
-    if not jnp.issubdtype(preds.dtype, jnp.floating):
-        return best, None, None
-    # NaN has the largest key of all, so the best entry tells for its row: a gather of [N], not a second pass over
-    # [N, C].
-    # The gather is from the scores: keys used twice would be written to memory.
-    return best, _is_nan(keys.signed_key(_at(preds, best))), None
+    key, best = _first_largest(keys.signed_key(preds))
+    # NaN has the largest key of all, so the best entry tells for its row.
+    return best, _is_nan(key) if jnp.issubdtype(preds.dtype, jnp.floating) else None, None
+
+
+def _first_largest(table: Any) -> tuple[Any, Any]:
+    """The largest entry of each row [N] and its first column [N], in one pass.
+
+    `jnp.argmax` makes the same pass but keeps the column alone: fetching the entry again would take a quarter of the
+    whole kernel.
+    """
+    column = lax.broadcasted_iota(jnp.int32, table.shape, 1)
+    least = np.asarray(np.iinfo(table.dtype).min, table.dtype)
+
+    def larger(a: Any, b: Any) -> Any:
+        above = a[0] > b[0]
+        first = above | ((a[0] == b[0]) & (a[1] < b[1]))
+        return lax.select(above, a[0], b[0]), lax.select(first, a[1], b[1])
+
+    # The neutral element has the largest column, lest it win over an entry as small as any.
+    best = lax.reduce((table, column), (least, np.int32(table.shape[1])), larger, (1,))
+    return best[0], best[1]
 
 
 def _is_nan(key: Any) -> Any:
@@ -89,8 +104,10 @@ def _at(table: Any, column: Any) -> Any:
     rows, c = table.shape
     if rows * c >= 1 << 31:
         return jnp.take_along_axis(table, column[:, None], axis=1)[:, 0]
-    # A flat take is half the time of take_along_axis on CPU.
-    return jnp.take(table.reshape(-1), lax.iota(jnp.int32, rows) * c + column, mode="clip")
+    # A flat gather is half the time of take_along_axis on CPU, and without clamping a third less.
+    flat = lax.iota(jnp.int32, rows) * c + column
+    numbers = lax.GatherDimensionNumbers(offset_dims=(), collapsed_slice_dims=(0,), start_index_map=(0,))
+    return lax.gather(table.reshape(-1), flat[:, None], numbers, (1,), mode=lax.GatherScatterMode.PROMISE_IN_BOUNDS)
 
 
 def _flags(mask: Any, weights: Any, valid: Any, nan: Any, hit: Any) -> State:
@@ -282,15 +299,16 @@ def _rank(preds: Any, labels: Any) -> tuple[Any, Any]:
     """Rank of the true class [N] and whether its row has a NaN, by one comparison per class instead of a sort."""
     k = keys.signed_key(preds)
     true = keys.signed_key(_at(preds, labels))[:, None]
-    column = lax.broadcasted_iota(jnp.int32, k.shape, 1)
-    ahead = (k > true) | ((k == true) & (column < labels[:, None]))
+    later = lax.broadcasted_iota(jnp.int32, k.shape, 1) >= labels[:, None]
     if not jnp.issubdtype(preds.dtype, jnp.floating):
-        return jnp.sum(ahead, axis=1, dtype=jnp.int32), None
+        return jnp.sum(jnp.where(later, k > true, k >= true), axis=1, dtype=jnp.int32), None
+    # A tie counts before the label only: a later key is lowered by one. No float has the least key, so none wraps.
+    ahead = k - later.astype(k.dtype) >= true
     nan = _is_nan(k)
     if k.shape[1] >= 1 << 15:
         return jnp.sum(ahead, axis=1, dtype=jnp.int32), jnp.any(nan, axis=1)
     # Both counts in one integer: a row reduction costs as much as the read.
-    packed = jnp.sum(ahead.astype(jnp.int32) + (nan.astype(jnp.int32) << 16), axis=1, dtype=jnp.int32)
+    packed = jnp.sum(jnp.where(nan, np.int32(1 << 16), ahead.astype(jnp.int32)), axis=1, dtype=jnp.int32)
     return packed & 0xFFFF, packed >= 1 << 16
 
 
