@@ -45,11 +45,15 @@ def new(
 def freeze(
     directory: Annotated[Path, typer.Argument(help="Folder with release.toml and labels/<task>/<fold>.npz.")],
 ) -> None:
-    """Pins every label file by its sha256 and writes the final release.json; prints its digest."""
-    from emma_jax.release import freeze_release
+    """Pins every label file by its sha256 and writes the final release.json; prints its digest.
 
-    with busy("hashing label files"):
-        release = freeze_release(directory)
+    Runs the self-test first: an installation that does not score by its protocol freezes nothing.
+    """
+    use_compilation_cache()
+    from emma_jax.maintenance import checked_freeze
+
+    with busy("self-test, hashing label files"):
+        release = checked_freeze(directory)
     typer.echo(f"{release.name} frozen: {release.digest}")
 
 

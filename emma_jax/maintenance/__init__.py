@@ -5,7 +5,8 @@ from __future__ import annotations
 from emma_jax.maintenance.changes import Change, release_changes
 from emma_jax.maintenance.croissant import croissant_metadata
 from emma_jax.maintenance.floors import Floor, propose_task
-from emma_jax.maintenance.golden import GOLDEN_DIGESTS, Deviation, golden_deviations
+from emma_jax.maintenance.freezing import checked_freeze
+from emma_jax.maintenance.golden import GOLDEN_DIGESTS, Deviation, check_golden, golden_deviations
 from emma_jax.maintenance.new import new_release
 
 __all__ = [
@@ -13,6 +14,8 @@ __all__ = [
     "Change",
     "Deviation",
     "Floor",
+    "check_golden",
+    "checked_freeze",
     "croissant_metadata",
     "golden_deviations",
     "new_release",
