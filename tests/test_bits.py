@@ -4,6 +4,7 @@ are Python's integers. Oracle: integer equality of every leaf, Python ints for l
 from __future__ import annotations
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import jax
@@ -164,15 +165,16 @@ def test_chunks_cover_every_row_once(row_bytes):
     assert len(sizes) <= 8
 
 
+@pytest.mark.parametrize("most_rows", [1 << 20, 1 << 16, 100])
 @pytest.mark.parametrize("row_bytes", [1, 64, 1 << 13, 1 << 15, 1 << 30])
-def test_windows_cover_every_row_once(row_bytes):
+def test_windows_cover_every_row_once(row_bytes, most_rows):
     """Windows stay within the data, are of at most eight sizes in all, and count every row in exactly one of them."""
     sizes = set()
     for n in [*range(300), 2049, 16_384, 16_385, 30_001, 65_537, 131_073, 1_000_000, 1_048_577, 2_500_000][
         : 309 if row_bytes <= 64 else 306
     ]:
         end = 0
-        for start, rows, size in checks.window_plan(n, row_bytes):
+        for start, rows, size in checks.window_plan(n, row_bytes, most_rows):
             sizes.add(size)
             first = start if rows > 0 else start + size + rows
             assert first == end and 0 < abs(rows) <= size and start >= 0
@@ -191,6 +193,36 @@ def test_an_overlapping_window_counts_no_row_twice(n):
     got = m.Top1Accuracy()(scores, labels, where=where, weights=weights)
     hit = np.where(where, weights, 0) @ (scores.argmax(1) == labels)
     assert got == hit / np.where(where, weights, 0).sum()
+
+
+def _placed(x, offset):
+    """A copy that begins so many bytes behind a 64-byte boundary."""
+    raw = np.empty(x.nbytes + 128, np.uint8)
+    start = -raw.ctypes.data % 64 + offset
+    out = raw[start : start + x.nbytes].view(x.dtype).reshape(x.shape)
+    out[...] = x
+    assert out.ctypes.data % 64 == offset
+    return out
+
+
+@pytest.mark.parametrize("offset", [4, 16, 32, 60])
+def test_where_an_array_lies_changes_no_bit(offset):
+    """Rows that JAX cannot take as they lie, several windows of them, have the counts of the definition: also one call
+    after another, which share the memory for copies, and four threads at once, which do not."""
+    rng = np.random.default_rng(offset)
+
+    def one(seed):
+        n = 150_001 + 4096 * seed
+        own = np.random.default_rng(seed)
+        scores, labels = own.normal(size=(n, 16)).astype(np.float32), own.integers(0, 16, n).astype(np.int32)
+        keep = own.random(n) < 0.9
+        got = m.Top1Accuracy()(_placed(scores, offset), _placed(labels, offset), where=keep)
+        return got == (keep & (scores.argmax(1) == labels)).sum() / keep.sum()
+
+    seeds = rng.integers(0, 8, 6).tolist()
+    assert all(one(seed) for seed in seeds)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(one, seeds))
 
 
 # --- limbs are Python integers ------------------------------------------------------------------------------------
