@@ -203,6 +203,7 @@ _RANKED = (AUC, AUROC, EER)
 # Bytes of predictions that are worked on at once where `batch_size` does not say it: what a kernel's start costs no
 # longer shows, and a block that has to be copied still fits the cache.
 _BLOCK_BYTES = 1 << 24
+_LARGE_BLOCK_BYTES = 1 << 26
 # Runs larger than this keep the cores busy on their own, and two of them at a time would double the memory.
 _THREAD_BYTES = 1 << 23
 
@@ -231,7 +232,8 @@ def sweep(
       task, labels, where, weights, lengths, **params: as for `evaluate`; shared by all runs.
       preds: [S, N, ...], the task's predictions with a leading axis of runs (a dict or `TokenBatch` of such arrays
         where the task takes one); or an iterable of runs, each as `evaluate` takes it, of which one at a time is held.
-      batch_size: how many runs of a stack are worked on at once; by default as many as make up 16 MB of predictions.
+      batch_size: how many runs of a stack are worked on at once; by default as many as make up 16 MB of predictions, or
+        64 MB where they are worked on in place.
       progress: show a progress bar on stderr.
 
     Returns:
@@ -414,14 +416,16 @@ def _stack_states(
     task = shared.task
     on_host = all(isinstance(x, np.ndarray) for x in jax.tree_util.tree_leaves(preds))
     run_bytes = _run_bytes(preds, count)
-    at_once = min(count, batch_size or max(1, _BLOCK_BYTES // run_bytes))
-    workers = min(at_once, os.cpu_count() or 1) if on_host and run_bytes <= _THREAD_BYTES else 1
-    size = -(-at_once // workers)
     first = _pick(preds, 0)
     arrays = shared._shared(first)
     metrics = shared._metrics(first)
     in_blocks = _in_blocks(metrics, first, on_host, task.id)
     rest = tuple(m for m in metrics if m not in in_blocks)
+    # One kernel after another, where nothing has to be copied for it, keeps the cores busy on its own.
+    in_place = not rest and (not on_host or (preds.ctypes.data % 64 == run_bytes % 64 == 0 and first.itemsize <= 4))
+    at_once = min(count, batch_size or max(1, (_LARGE_BLOCK_BYTES if in_place else _BLOCK_BYTES) // run_bytes))
+    workers = min(at_once, os.cpu_count() or 1) if on_host and run_bytes <= _THREAD_BYTES and not in_place else 1
+    size = -(-at_once // workers)
     others = SharedLabels(dataclasses.replace(task, metrics=rest), *shared._given) if rest else None
     kernel = _Blocks(in_blocks, size, task.id)
     areas = _Areas(others, arrays) if on_host and others is not None and len(rest) == 1 else None
