@@ -278,7 +278,8 @@ class TopKAccuracy(Metric, ClassLabels):
             valid = valid & jnp.all((beams >= base) & _in_range(beams, limit), axis=1)
             return _flags(mask, weights, valid, None, jnp.any(beams[:, : self.k] == labels[:, None], axis=1))
         valid = _in_range(labels, preds.shape[1])
-        rank, nan = _rank(preds, jnp.where(valid, labels, 0))
+        # Any class will do for a label that is none. Clamping is fused for less than a choice by `valid`.
+        rank, nan = _rank(preds, lax.clamp(np.int32(0), labels, np.int32(preds.shape[1] - 1)))
         return _flags(mask, weights, valid, nan, rank < self.k)
 
     def _preds_are_labels(self, preds: Any, task: str) -> bool:
