@@ -1,9 +1,11 @@
-"""``python -m bench``: command line of the benchmark."""
+"""``python -m bench``: command line of the benchmark. Without ``--only`` it runs every row, and then every suite: the
+other scripts of this folder, each in a process of its own with its own defaults."""
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,29 +17,31 @@ from bench import plot, report
 from bench.measure import Line, Settings, measure
 from bench.rows import ROWS, WAYS, Row, Size
 
-__all__ = ["main"]
+__all__ = ["SUITES", "main"]
+
+SUITES = ("arrays", "text", "uncertainty", "exactness", "loop", "startup", "boards")
 
 
-def _chosen(only: str | None) -> list[Row]:
-    """Rows by name; a family stands for its rows ("auc" for "auc-binary" and "auc-ovr").
+def _chosen(only: str | None) -> tuple[list[Row], list[str]]:
+    """Rows and suites by name; a family stands for its rows ("auc" for "auc-binary" and "auc-ovr").
 
     Raises:
-      ValueError: a name that no row answers to.
+      ValueError: a name that no row and no suite answers to.
     """
     if only is None:
-        return list(ROWS.values())
+        return list(ROWS.values()), list(SUITES)
     wanted = [w.strip() for w in only.split(",") if w.strip()]
-    answers = {w: [r for r in ROWS if r == w or r.startswith(f"{w}-")] for w in wanted}
+    answers = {w: [r for r in (*ROWS, *SUITES) if r == w or r.startswith(f"{w}-")] for w in wanted}
     unknown = [w for w, found in answers.items() if not found]
     if unknown or not wanted:
-        raise ValueError(f"no row {', '.join(unknown) or only!r}; there are {', '.join(ROWS)}")
+        raise ValueError(f"no row {', '.join(unknown) or only!r}; there are {', '.join((*ROWS, *SUITES))}")
     names = {name for found in answers.values() for name in found}
-    return [r for name, r in ROWS.items() if name in names]
+    return [r for name, r in ROWS.items() if name in names], [name for name in SUITES if name in names]
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Times emma-jax against its peers.")
-    parser.add_argument("--only", help=f"rows, separated by commas: {', '.join(ROWS)}")
+    parser.add_argument("--only", help=f"rows or suites, separated by commas: {', '.join((*ROWS, *SUITES))}")
     parser.add_argument("--n", type=int, default=1_000_000, help="samples N (default 1000000)")
     parser.add_argument("--classes", type=int, default=16, help="classes C (default 16)")
     parser.add_argument("--ways", default=",".join(WAYS), help="how ours is called (default: %(default)s)")
@@ -48,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         default=5.0,
         help="seconds after which a slow contestant sits out, once it has three samples (default 5)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write everything measured as JSON")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write what the rows measured as JSON")
     parser.add_argument(
         "--plot",
         type=Path,
@@ -80,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _parser()
     args = parser.parse_args(argv)
     try:
-        rows = _chosen(args.only)
+        rows, suites = _chosen(args.only)
     except ValueError as e:
         parser.error(str(e))
     if args.classes < 2 or args.n < max(64, 2 * args.classes) or args.repeats < 1:
@@ -94,6 +98,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     machine = report.machine()
     if args.plot is not None:
         return _scaling(args, machine)
+    failed = _time_rows(rows, args, settings, machine) if rows else False
+    for name in suites:
+        print(f"\n== python -m bench.{name}\n", flush=True)
+        failed |= subprocess.run([sys.executable, "-m", f"bench.{name}"], check=False).returncode != 0
+    return int(failed)
+
+
+def _time_rows(rows: Sequence[Row], args: argparse.Namespace, settings: Settings, machine: dict[str, Any]) -> bool:
+    """Times and prints rows, and writes them as JSON where asked; whether a contestant disagreed or failed."""
     print(report.machine_line(machine), report.header(), sep="\n\n", flush=True)
     lines: list[Line] = []
     for row in rows:
@@ -108,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for line in failed:
         wrong = [f"{e.name} {e.status}" for e in (line.ours, *line.peers) if e.status not in ("timed", "absent")]
         print(f"{line.row} N={line.n:,}: {', '.join(wrong)}", file=sys.stderr)
-    return 1 if failed else 0
+    return bool(failed)
 
 
 def _scaling(args: argparse.Namespace, machine: dict[str, Any]) -> int:

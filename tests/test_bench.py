@@ -110,11 +110,29 @@ def test_an_absent_library_is_named_absent(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_only_takes_families_and_refuses_unknown_names() -> None:
     """``--only auc`` stands for auc-binary and auc-ovr, not for auroc; unknown names and bad sizes exit with 2."""
-    assert [r.name for r in command._chosen("auc,eer-pooled")] == ["auc-binary", "auc-ovr", "eer-pooled"]
+    rows, suites = command._chosen("auc,eer-pooled,text")
+    assert [r.name for r in rows] == ["auc-binary", "auc-ovr", "eer-pooled"] and suites == ["text"]
     for arguments in (["--only", "nothing"], ["--n", "3"], ["--ways", "magic"], ["--repeats", "0"]):
         with pytest.raises(SystemExit) as e:
             command.main(arguments)
         assert e.value.code == 2
+
+
+def test_without_a_choice_everything_is_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All rows, then every script of the folder that has a command line; the exit status tells of any that failed."""
+    folder = Path(command.__file__).parent
+    scripts = {p.stem for p in folder.glob("*.py") if "def main(" in p.read_text(encoding="utf-8")}
+    assert set(command.SUITES) == scripts - {"__main__"}
+    assert command._chosen(None) == (list(ROWS.values()), list(command.SUITES))
+    run: list[str] = []
+
+    def fake(arguments: list[str], check: bool) -> subprocess.CompletedProcess[str]:
+        run.append(arguments[-1])
+        return subprocess.CompletedProcess(arguments, int(arguments[-1] == "bench.loop"))
+
+    monkeypatch.setattr(subprocess, "run", fake)
+    assert command.main(["--only", "text,loop"]) == 1 and run == ["bench.text", "bench.loop"]
+    assert command.main(["--only", "arrays"]) == 0
 
 
 def test_contestants_take_turns_and_a_slow_one_sits_out() -> None:
