@@ -16,11 +16,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from test_cli import fails, run
 from test_submissions import N, make_release, make_submission
 
 from emma_jax.errors import EvaluationError
 from emma_jax.io import write_npz
-from emma_jax.submissions import score_submission, write_result
+from emma_jax.submissions import add_intervals, score_submission, write_result
 from emma_jax.submissions.processes import Launch, _shares, find_launch
 
 EXAMPLE = str(Path(__file__).parent.parent / "examples" / "multi_process.py")
@@ -81,7 +82,9 @@ def inputs(tmp_path_factory):
     worse = make_submission(root / "worse", ("E-LOC-AOA", "E-ID-AMC"))
     for path in worse.rglob("*.npz"):
         path.write_bytes(b"no zip")
-    write_result(score_submission(root / "good", release), root / "alone.json")
+    alone = score_submission(root / "good", release)
+    write_result(alone, root / "alone.json")
+    write_result(add_intervals(alone, root / "good", release, num_resamples=200, seed=7), root / "intervals.json")
     return root
 
 
@@ -136,10 +139,53 @@ def test_one_result_whatever_the_number_of_processes(inputs, count, environments
     assert codes == [0] * count and stderrs == [""] * count
     assert stdouts[1:] == [""] * (count - 1) and stdouts[0] == out.read_text()
 
-    def body(path):
-        return re.sub(r' "provenance": \{.*?\n \},?\n', "", path.read_text(), flags=re.S)
-
     assert body(out) == body(inputs / "alone.json") != out.read_text()
+
+
+def body(path):
+    """A result document as text, without when and where it was made."""
+    return re.sub(r' "provenance": \{.*?\n \},?\n', "", path.read_text(), flags=re.S)
+
+
+def test_intervals_and_limits_mean_the_same(inputs):
+    """--bootstrap and --seed: the bytes of `add_intervals` in one process but for the provenance, with a limit that no
+    file reaches; the numbers are resampled in process 0 alone."""
+    options = ["--json", "--bootstrap", "200", "--seed", "7", "--max-bytes", "100000"]
+    runs, out = launch(inputs, "good", 2, options=options)
+    codes, stdouts, stderrs = ends(runs)
+    assert codes == [0, 0] and stderrs == ["", ""] and stdouts == [out.read_text(), ""]
+    assert body(out) == body(inputs / "intervals.json") != body(inputs / "alone.json")
+
+
+@pytest.mark.slow
+def test_a_file_beyond_the_limit_ends_all_with_one_line(inputs):
+    """--max-bytes: both processes end with 1 and a line that names a file and the limit; there is no result."""
+    runs, out = launch(inputs, "good", 2, options=["--max-bytes", "100"])
+    codes, _, stderrs = ends(runs)
+    assert codes == [1, 1] and not out.exists()
+    for text in stderrs:
+        assert re.fullmatch(r"emma-jax: .*preds/E-[A-Z]+-[A-Z]+/[a-z-]+\.npz: .* more than the limit of 100 .*\n", text)
+
+
+def test_limits_and_intervals_reach_one_process(inputs, monkeypatch, tmp_path):
+    """The command's flags in a process alone: a limit names the file that is beyond it; intervals are those of one that
+    is not distributed, and the limit holds when the files are read again for them."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "")
+    given = ["score", inputs / "good", "--release", inputs / "release", "--distributed", "--coordinator", "127.0.0.1:1"]
+    given += ["--processes", "1", "--process", "0", "--bootstrap", "200", "--seed", "7"]
+    assert "env-a.npz" in fails(*given, "--max-bytes", "100")
+    assert run(*given, "-o", tmp_path / "one.json", "--max-bytes", "100000")[0] == 0
+    assert body(tmp_path / "one.json") == body(inputs / "intervals.json")
+
+
+@pytest.mark.slow
+def test_processes_with_other_options(inputs):
+    """Another seed in one process is refused by an error that names the process, and there is no result."""
+    code = "if process == 1: sys.argv[sys.argv.index('--seed') + 1] = '8'"
+    runs, out = launch(inputs, "good", 2, code=code, options=["--bootstrap", "50", "--seed", "7"])
+    codes, _, stderrs = ends(runs)
+    assert codes == [1, 1] and not out.exists()
+    assert all(re.fullmatch(r"emma-jax: .*process 1 was started .*with other options.*\n", t) for t in stderrs)
 
 
 def test_bad_input_of_one_process_ends_all_with_one_line(inputs):

@@ -188,11 +188,11 @@ def score(
     """Scores a submission against a release: OOD-avg, every task and fold, the sim-to-real gap."""
     if not distributed and (coordinator, processes, process) != (None, None, None):
         raise typer.BadParameter("is for --distributed", param_hint="--coordinator, --processes, --process")
-    if distributed and (bootstrap or max_bytes):
-        raise typer.BadParameter("is not for --distributed", param_hint="--bootstrap, --max-bytes")
     use_compilation_cache()
     from emma_jax.release import load_release
     from emma_jax.submissions import Limits, score_submission, write_result
+
+    limits = Limits() if max_bytes is None else Limits(file_bytes=max_bytes)
 
     def finish(result: dict[str, Any]) -> None:
         if output is not None:
@@ -204,14 +204,22 @@ def score(
 
             launch = find_launch(os.environ, coordinator=coordinator, processes=processes, process=process)
             shared = score_distributed(
-                submission, release, launch, digest=digest, progress=progress, heartbeat_s=heartbeat, finish=finish
+                submission,
+                release,
+                launch,
+                digest=digest,
+                progress=progress,
+                limits=limits,
+                num_resamples=bootstrap,
+                seed=seed,
+                heartbeat_s=heartbeat,
+                finish=finish,
             )
             if shared is None:
                 return
             result = shared
         else:
             loaded = load_release(release, digest=digest)
-            limits = Limits() if max_bytes is None else Limits(file_bytes=max_bytes)
             result = score_submission(submission, loaded, progress=progress, limits=limits)
             if bootstrap:
                 from emma_jax.submissions import add_intervals

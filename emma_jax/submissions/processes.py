@@ -22,7 +22,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from emma_jax.errors import EvaluationError
 from emma_jax.io.strict import dumps_strict
 from emma_jax.release import Release, load_release
 from emma_jax.submissions.folder import Limits, Submission
+from emma_jax.submissions.intervals import add_intervals
 from emma_jax.submissions.scoring import Inputs, Progress, ScoredFold, opened, result_document, score_fold
 
 __all__ = ["HEARTBEAT_S", "JOIN_S", "Launch", "find_launch", "score_distributed"]
@@ -145,17 +146,23 @@ def score_distributed(
     digest: str | None = None,
     progress: Progress | None = None,
     limits: Limits | None = None,
+    num_resamples: int = 0,
+    seed: int = 0,
     heartbeat_s: float = HEARTBEAT_S,
     join_s: float = JOIN_S,
     finish: Callable[[dict[str, Any]], None] | None = None,
 ) -> dict[str, Any] | None:
     """Scores this process's share of a submission; in process 0, waits for the rest and makes the one result.
 
-    The result is that of `score_submission`, byte for byte but for ``provenance``.
+    The result is that of `score_submission`, byte for byte but for ``provenance``; with ``num_resamples``, that of
+    `emma_jax.submissions.add_intervals` on top. Resampling is done by process 0 alone, which reads the files of OOD-avg
+    for it, while the others wait: every resample is a mean over all folds.
 
     Args:
-      directory, release, progress, limits: as for `score_submission`; the same files in every process.
+      directory, release, progress, limits: as for `score_submission`; the same in every process.
       launch: from `find_launch`.
+      num_resamples, seed: as for `emma_jax.submissions.add_intervals`; 0 resamples give no intervals. The same in every
+        process.
       digest: what the release's digest has to be, as for `load_release`.
       heartbeat_s: after how many seconds without a sign of life a process counts as lost.
       join_s: how many seconds the processes wait for each other at the start.
@@ -175,7 +182,7 @@ def score_distributed(
         if not isinstance(release, Release):
             release = load_release(release, digest=digest)
         submission, release, jobs = opened(directory, release, limits)
-        key = _key(submission, release, jobs)
+        key = _key(submission, release, jobs, [asdict(limits), num_resamples, seed])
         mine = _shares([_size(submission, path) for _, _, path in jobs], launch.processes)[launch.process]
         scored = []
         for done, i in enumerate(mine):
@@ -192,6 +199,10 @@ def score_distributed(
         result = result_document(
             submission, release, [_taken(entries[i], j, inputs) for i, j in enumerate(jobs)], inputs
         )
+        if num_resamples:
+            if progress is not None:
+                progress(len(mine), len(mine), "resampling")
+            result = add_intervals(result, submission, release, num_resamples=num_resamples, seed=seed, limits=limits)
         if finish is not None:
             finish(result)
     except BaseException as error:
@@ -216,10 +227,10 @@ def _size(submission: Submission, path: str) -> int:
     return (submission.root / path).stat().st_size
 
 
-def _key(submission: Submission, release: Release, jobs: Sequence[tuple[str, str, str]]) -> str:
+def _key(submission: Submission, release: Release, jobs: Sequence[tuple[str, str, str]], options: Any) -> str:
     """Digest of everything that all processes have to agree on."""
     files = [(path, _size(submission, path)) for _, _, path in jobs]
-    given = [__version__, submission.sha256, release.digest, files]
+    given = [__version__, submission.sha256, release.digest, files, options]
     return hashlib.sha256(json.dumps(given).encode()).hexdigest()
 
 
@@ -280,7 +291,7 @@ class _Group:
             self._lock.wait_for(lambda: len(self._entries) == self._launch.processes)
         for index, other in self._keys.items():
             if other != key:
-                text = f"process {index} was started on other files, or with another version"
+                text = f"process {index} was started on other files, with other options, or with another version"
                 raise EvaluationError(text, argument="--distributed")
         return {e["index"]: e for entries in self._entries.values() for e in entries}
 
