@@ -3,10 +3,11 @@
     python -m bench.loop                 # batch 1024
     python -m bench.loop --batch 256 4096
 
-Both steps are compiled once and run in turns on the same batch with their state donated. Of every round the time of
-each is kept, wall and CPU (user and system, all threads). The overhead compares the fastest tenth of the rounds of
-either: what other programs do on the machine can only add to a round. The quartiles of the ratios of rounds in a row
-stand beside it, and say how busy it was.
+Both steps are compiled once and run in turns, in random order, on the same batch with their state donated; of every
+round the time of each is kept, wall and CPU (user and system, all threads). A round is a few steps, so that a step is
+dispatched while the one before is computed, as in a training loop. The overhead is the median difference of two times
+of one round over the median time without the metric: what slows the machine for a while slows both. Beside it stand its
+standard error, from the spread of the differences, and the same for two steps without the metric, which should be 0.
 """
 
 from __future__ import annotations
@@ -27,32 +28,42 @@ __all__ = ["main", "overhead"]
 EXAMPLE = Path(__file__).parent.parent / "examples" / "train_aoa.py"
 
 
+WITHOUT, AGAIN, WITH = "without", "without, again", "with"
+
+
 def overhead(batch: int, rounds: int, steps: int) -> dict[str, Any]:
-    """Seconds of a step without the metric, the overhead with it, and the ratios of all rounds, by clock."""
+    """Seconds of a step without the metric and, by clock, (overhead, its standard error, the same of no metric)."""
     example = runpy.run_path(str(EXAMPLE))
     rng = np.random.default_rng(0)
     x = jax.device_put(rng.normal(size=(batch, 72)).astype(np.float32))
     y = jax.device_put(rng.uniform(-60, 60, batch).astype(np.float32))
+    kinds = {WITHOUT: False, AGAIN: False, WITH: True}
     runs = {}
-    for measure in (False, True):
+    for kind, measure in kinds.items():
         run = example["init"](example["init_network"](0, (72, 128, 128, 2)))
-        runs[measure] = jax.block_until_ready(example["step"](run, x, y, measure=measure))
+        runs[kind] = jax.block_until_ready(example["step"](run, x, y, measure=measure))
     clocks = {"wall": time.perf_counter, "cpu": time.process_time}
-    taken: dict[str, dict[bool, list[float]]] = {k: {False: [], True: []} for k in clocks}
-    for i in range(rounds):
-        for measure in (False, True) if i % 2 else (True, False):
-            runs[measure], seconds = _timed(example["step"], runs[measure], x, y, measure, steps, clocks)
+    taken: dict[str, dict[str, list[float]]] = {k: {kind: [] for kind in kinds} for k in clocks}
+    for _ in range(rounds):
+        for kind in rng.permutation(list(kinds)).tolist():
+            runs[kind], seconds = _timed(example["step"], runs[kind], x, y, kinds[kind], steps, clocks)
             for k, value in seconds.items():
-                taken[k][measure].append(value)
-    ratios = {k: sorted(b / a - 1 for a, b in zip(v[False], v[True])) for k, v in taken.items()}
-    fast = {k: {m: statistics.quantiles(v[m], n=10)[0] for m in v} for k, v in taken.items()}
+                taken[k][kind].append(value)
     return {
         "batch": batch,
-        "step_s": {k: v[False] for k, v in fast.items()},
-        "overhead": {k: v[True] / v[False] - 1 for k, v in fast.items()},
-        "ratios": ratios,
+        "step_s": {k: statistics.median(v[WITHOUT]) for k, v in taken.items()},
+        "overhead": {k: _relative(v[WITH], v[WITHOUT]) for k, v in taken.items()},
+        "nothing": {k: _relative(v[AGAIN], v[WITHOUT]) for k, v in taken.items()},
         "compilations": example["step"]._cache_size(),
     }
+
+
+def _relative(times: list[float], base: list[float]) -> tuple[float, float]:
+    """The median of the paired differences and its standard error, over the median of ``base``."""
+    low, middle, high = statistics.quantiles([a - b for a, b in zip(times, base)], n=4)
+    # The spread of a normal distribution is 0.741 of its middle half; a median is 1.25 times as uncertain as a mean.
+    error = 1.25 * 0.741 * (high - low) / len(base) ** 0.5
+    return middle / statistics.median(base), error / statistics.median(base)
 
 
 def _timed(
@@ -69,17 +80,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints one line a batch size and clock."""
     parser = argparse.ArgumentParser(prog="python -m bench.loop", description="Times Task.update in a training step.")
     parser.add_argument("--batch", type=int, nargs="+", default=[1024])
-    parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--rounds", type=int, default=1000)
     parser.add_argument("--steps", type=int, default=5, help="steps a round")
     args = parser.parse_args(argv)
     print(f"{jax.devices()[0].device_kind}, JAX {jax.__version__}, E-LOC-AOA in a network 72-128-128-2 with Adam")
     for batch in args.batch:
         found = overhead(batch, args.rounds, args.steps)
-        for clock, ratios in found["ratios"].items():
-            low, high = (100 * ratios[int(q * (len(ratios) - 1))] for q in (0.25, 0.75))
-            ms, more = 1e3 * found["step_s"][clock], 100 * found["overhead"][clock]
-            text = f"step {ms:7.3f} ms  with the metric {more:+5.1f} %  (rounds {low:+.1f} to {high:+.1f} %)"
-            print(f"batch {batch:5d}  {clock:4s}  {text}")
+        for clock, seconds in found["step_s"].items():
+            (more, error), (nothing, _) = ([100 * v for v in found[k][clock]] for k in ("overhead", "nothing"))
+            text = f"step {1e3 * seconds:7.3f} ms  with the metric {more:+5.1f} +- {error:.1f} %"
+            print(f"batch {batch:5d}  {clock:4s}  {text}  (no metric against itself {nothing:+.1f} %)")
     return 0
 
 

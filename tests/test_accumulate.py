@@ -201,3 +201,29 @@ def test_row_energies(columns):
             (np.ldexp(error.astype(np.longdouble), e), np.ldexp(reference.astype(np.longdouble), k)), wide
         ):
             assert np.all(np.abs(got - want)[finite] <= 1e-6 * want[finite])
+
+
+WORDS = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.integers(0, 60)), max_size=12)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.integers(0, 2**79), WORDS, st.integers(0, 2**70), st.sampled_from([np, jnp]))
+def test_words_are_added_to_a_number(number, words, less, xp):
+    """`add_words` is exact, and its limbs are the normalized ones. Oracle: Python integers."""
+    total = number + sum(w << bits for w, bits in words)
+    less = min(less, total)
+    parts = [(xp.asarray([w], xp.uint32), bits) for w, bits in words]
+    got = limbs.add_words(xp.asarray(limbs.from_int(number, 6))[None], parts, less)
+    assert np.array_equal(got[0], limbs.from_int(total - less, 6))
+
+
+@pytest.mark.parametrize("num", [2, 4, 5, 8, 11, 32])
+@pytest.mark.parametrize("add", [limbs.add, jax.jit(limbs.add)], ids=["NumPy", "jit"])
+def test_carries_run_through_full_limbs(num, add):
+    """Sums of normalized numbers, many of whose limbs are full or nearly so. Oracle: Python integers."""
+    rng = np.random.default_rng(num)
+    pairs = rng.choice([0, 1, 0x7FFF, 0x8000, 0xFFFE, 0xFFFF], (2, 500, num)).astype(np.uint32)
+    pairs[..., -1] = rng.choice([0, 1, 0xFFFF, 0x10000, 2**31 - 1], (2, 500))
+    got = np.asarray(add(*pairs))
+    assert np.array_equal(limbs.to_ints(got), limbs.to_ints(pairs[0]) + limbs.to_ints(pairs[1]))
+    assert got.dtype == np.uint32 and np.all(got[..., :-1] < 1 << 16)

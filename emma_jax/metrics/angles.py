@@ -6,8 +6,9 @@ Convention: degrees; any finite angle is legal; the error of one sample is at mo
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -15,8 +16,9 @@ from jax import lax
 
 from emma_jax import checks
 from emma_jax.errors import EvaluationError, ShapeError
-from emma_jax.metrics.base import Metric, State, both, mean, real_dtype, tally
+from emma_jax.metrics.base import COUNTERS, Metric, State, both, mean, real_dtype, tally
 from emma_jax.numerics import limbs
+from emma_jax.numerics.floats import common_zero, tie
 
 __all__ = ["MeanAngularError"]
 
@@ -81,26 +83,35 @@ class MeanAngularError(Metric):
         return {"total": (8,)}
 
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        empty: Any = {k: np.zeros(2, np.uint32) for k in COUNTERS} | {"total": np.zeros(8, np.uint32)}
+        return self._absorb(empty, preds, labels, mask, weights)
+
+    def _absorb(self, state: State, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         p, t = self._degrees(preds), self._degrees(labels)
         dtype = jnp.promote_types(p.dtype, t.dtype)
         p, t = p.astype(dtype), t.astype(dtype)
         sums = _sums32 if dtype == jnp.float32 else _sums64
         # One flag tells of angles that are not finite or too far apart to subtract exactly. Only then are they looked
         # at one by one, and whole turns taken off by `rem`, exact at any size and slow. Both branches hold the whole
-        # reduction: a branch over the angles alone would write them to memory (measured: four times the time).
-        fast = sums(p, t, mask, weights, self.period)
-        odd = fast.pop("odd")
+        # reduction: a branch over the angles alone would write them to memory (measured: four times the time). And both
+        # hold the state: adding to it afterwards would take more kernels than the sum (measured in a training step).
+        found = sums(p, t, mask, weights, self.period)
+        zero = common_zero(p, t, mask, weights)
 
         def slow() -> tuple[Any, Any]:
             finite = jnp.isfinite(p) & jnp.isfinite(t)
             turn = dtype.type(self.period)
             a, b = (lax.rem(jnp.where(finite, x, dtype.type(0)), jnp.full_like(x, turn)) for x in (p, t))
             bad = tally(mask, weights, p.shape, n_nonfinite=~finite)["n_nonfinite"]
-            return bad, sums(a, b, both(mask, finite), weights, self.period)["total"]
+            again = sums(a, b, both(mask, finite), weights, self.period)
+            return tie(zero, (limbs.add(state["n_nonfinite"], bad), again.onto(state["total"])))
 
-        # Where nothing is odd, the count of odd samples is the zero that the count of non-finite ones has to be.
-        bad, total = lax.cond(jnp.any(odd != 0), slow, lambda: (odd, fast["total"]))
-        return fast | {"n_nonfinite": bad, "total": total}
+        def fast() -> tuple[Any, Any]:
+            return tie(zero, (jnp.asarray(state["n_nonfinite"]), found.onto(state["total"])))
+
+        bad, total = lax.cond(found.odd, slow, fast)
+        counted: Any = found.counts | {"total": np.zeros(8, np.uint32)}
+        return self._merge(state, counted) | {"n_nonfinite": bad, "total": total}
 
     def _degrees(self, x: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -160,28 +171,55 @@ def _difference(p: Any, t: Any, period: int) -> tuple[Any, Any, Any]:
 _MAGIC = (np.float32(2.0**13), np.float32(1.5 * 2.0**-5), np.float32(1.5 * 2.0**-23))
 # What that adds to the three digits; the middle one is a sum of two.
 _OFFSETS = tuple(np.uint32(k * int(m.view(np.uint32)) & 0xFFFFFFFF) for k, m in zip((1, 2, 1), _MAGIC))
+# The digits' units in the state's, as powers of two.
+_PLACES = (68, 50, 32)
 # So many digits are added in uint32: their sums stay below 2^31.
 _ROW = 8192
 # From this difference on whole turns are taken off each angle first, which is slow.
 _WIDE = np.float32(2.0**13)
 
 
-def _sums32(p: Any, t: Any, keep: Any, weights: Any, period: int) -> State:
-    """Sum of float32 distances, each rounded once, to 2^-46 degrees; ``odd`` counts samples for the slow path."""
+class _Sum(NamedTuple):
+    """The sum of a batch's distances, not yet carried.
+
+    Attributes:
+      counts: the counters of the batch; ``n_nonfinite`` is zero.
+      words: makes pairs of a uint32 scalar and the power of two that it counts, in the state's units. A function, to be
+        called where they are added: on the way into a branch each would be an array of its own.
+      less: what to take off their sum.
+      odd: whether a sample needs the slow path (the sum is wrong then).
+    """
+
+    counts: State
+    words: Callable[[], list[tuple[Any, int]]]
+    less: int
+    odd: Any
+
+    def onto(self, total: Any) -> Any:
+        """A state's total ``[8]`` with this sum added."""
+        return limbs.add_words(total, self.words(), self.less)
+
+
+def _limb_words(total: Any, bits: int) -> list[tuple[Any, int]]:
+    """Limbs ``[L]`` as words, the lowest of which counts ``2**bits``."""
+    return [(total[i], bits + 16 * i) for i in range(total.shape[-1])]
+
+
+def _sums32(p: Any, t: Any, keep: Any, weights: Any, period: int) -> _Sum:
+    """Sum of float32 distances, each rounded once, to 2^-46 degrees."""
     bits, size = _digits32(p, t, period)
     if weights is not None:
-        words = _as_words(*((b - offset).astype(jnp.int32) for b, offset in zip(bits, _OFFSETS)))
+        pair = _as_words(*((b - offset).astype(jnp.int32) for b, offset in zip(bits, _OFFSETS)))
         if keep is not None:
-            words = [jnp.where(keep, w, jnp.uint32(0)) for w in words]
-        sums = tally(keep, weights, p.shape, odd=size >= _bits(_WIDE), total=words)
-        total = sums["total"]
-    else:
-        if keep is not None:
-            bits = [jnp.where(keep, b, offset) for b, offset in zip(bits, _OFFSETS)]
-            size = jnp.where(keep, size, np.uint32(0))
-        total, largest = _add_digits(bits, size)
-        sums = tally(keep, None, p.shape) | {"odd": limbs.widen(largest >= _bits(_WIDE))}
-    return sums | {"total": jnp.concatenate([jnp.zeros_like(total[:2]), total])}
+            pair = [jnp.where(keep, w, jnp.uint32(0)) for w in pair]
+        sums = tally(keep, weights, p.shape, odd=size >= _bits(_WIDE), total=pair)
+        total, odd = sums.pop("total"), jnp.any(sums.pop("odd") != 0)
+        return _Sum(sums, lambda: _limb_words(total, 32), 0, odd)
+    if keep is not None:
+        bits = [jnp.where(keep, b, offset) for b, offset in zip(bits, _OFFSETS)]
+        size = jnp.where(keep, size, np.uint32(0))
+    words, less, largest = _add_digits(bits, size)
+    return _Sum(tally(keep, None, p.shape), words, less, largest >= _bits(_WIDE))
 
 
 def _digits32(p: Any, t: Any, period: int) -> tuple[list[Any], Any]:
@@ -231,35 +269,38 @@ def _split(x: Any, magic: Any) -> tuple[Any, Any]:
     return _bits(total), x - (lax.reduce_precision(total, 8, 23) - magic)
 
 
-def _add_digits(bits: list[Any], size: Any) -> tuple[Any, Any]:
-    """The exact sum of all samples in units of 2^-46 degrees, limbs ``[6]``, and the largest ``size``."""
+def _add_digits(bits: list[Any], size: Any) -> tuple[Callable[[], list[tuple[Any, int]]], int, Any]:
+    """The exact sum of all samples as `_Sum` holds it (words, and what to take off), and the largest ``size``."""
     arrays = (*bits, size)
     n = size.shape[0]
-    rows = [_reduce_rows([x[: n - n % _ROW].reshape(-1, _ROW) for x in arrays])] if n >= _ROW else []
-    if n % _ROW or not n:
-        rows.append(_reduce_rows([x[n - n % _ROW :].reshape(1, -1) for x in arrays]))
-    counts = np.full(n // _ROW + len(rows) - (n >= _ROW), _ROW, np.uint32)
-    if n % _ROW or not n:
-        counts[-1] = n % _ROW
-    *digits, largest = (jnp.concatenate(parts) for parts in zip(*rows))
-    # Sums of bits are right modulo 2^32; less the magic they lie in [0, 2^31), the lower ones in [-2^31, 2^31).
-    exact = [d - counts * offset for d, offset in zip(digits, _OFFSETS)]
-    lower = {k: [x ^ np.uint32(1 << 31)] for k, x in zip("bc", exact[1:])}
-    sums = limbs.sum_many({"a": [exact[0]], **lower})
-    total = limbs.shift_left(sums["a"], 36, 6) + limbs.shift_left(sums["b"], 18, 6)
-    total = limbs.normalize(total + limbs.shift_left(sums["c"], 0, 6))
-    offset = counts.shape[0] * ((1 << 49) + (1 << 31))
-    return limbs.subtract(total, jnp.asarray(limbs.from_int(offset, 6))), jnp.max(largest)
+    rest = n % _ROW
+    rows = [_reduce([x[: n - rest].reshape(-1, _ROW) for x in arrays], 1)] if n >= _ROW else []
+    counts = np.full(n // _ROW, _ROW, np.uint32)
+    if rest or not n:
+        rows.append([x[None] for x in _reduce([x[n - rest :] for x in arrays], 0)])
+        counts = np.append(counts, np.uint32(rest))
+    *digits, largest = (parts[0] if len(parts) == 1 else jnp.concatenate(parts) for parts in zip(*rows))
+
+    def words() -> list[tuple[Any, int]]:
+        # Sums of bits are right modulo 2^32; less the magic they lie in [0, 2^31), the lower ones in [-2^31, 2^31).
+        exact = [d - counts * offset for d, offset in zip(digits, _OFFSETS)]
+        exact[1:] = [x ^ np.uint32(1 << 31) for x in exact[1:]]
+        if len(counts) == 1:
+            return [(x[0], place) for x, place in zip(exact, _PLACES)]
+        sums = limbs.sum_many({str(place): [x] for x, place in zip(exact, _PLACES)})
+        return [word for place in _PLACES for word in _limb_words(sums[str(place)], place)]
+
+    return words, len(counts) * sum(1 << (31 + place) for place in _PLACES[1:]), jnp.max(largest)
 
 
-def _reduce_rows(arrays: list[Any]) -> list[Any]:
-    """Sums along rows modulo 2^32, of the last array the maximum, in one pass."""
+def _reduce(arrays: list[Any], axis: int) -> list[Any]:
+    """Sums along an axis modulo 2^32, of the last array the maximum, in one pass."""
     zeros = tuple(jnp.uint32(0) for _ in arrays)
 
     def combine(a: Any, b: Any) -> tuple[Any, ...]:
         return (*(x + y for x, y in zip(a[:-1], b[:-1])), jnp.maximum(a[-1], b[-1]))
 
-    return list(lax.reduce(tuple(arrays), zeros, combine, (1,)))
+    return list(lax.reduce(tuple(arrays), zeros, combine, (axis,)))
 
 
 def _as_words(first: Any, second: Any, third: Any) -> list[Any]:
@@ -271,7 +312,7 @@ def _as_words(first: Any, second: Any, third: Any) -> list[Any]:
     return [word, (high + carry).astype(jnp.uint32)]
 
 
-def _sums64(p: Any, t: Any, keep: Any, weights: Any, period: int) -> State:
+def _sums64(p: Any, t: Any, keep: Any, weights: Any, period: int) -> _Sum:
     """Sum of float64 distances, each truncated to 2^-78 degrees."""
     f = np.float64
     high, low, odd = _difference(p, t, period)
@@ -287,4 +328,6 @@ def _sums64(p: Any, t: Any, keep: Any, weights: Any, period: int) -> State:
     words = [last, middle | (whole << np.uint32(24)), whole >> np.uint32(8)]
     if keep is not None:
         words = [jnp.where(keep, w, jnp.uint32(0)) for w in words]
-    return tally(keep, weights, p.shape, odd=odd, total=words)
+    sums = tally(keep, weights, p.shape, odd=odd, total=words)
+    total, any_odd = sums.pop("total"), jnp.any(sums.pop("odd") != 0)
+    return _Sum(sums, lambda: _limb_words(total, 0), 0, any_odd)

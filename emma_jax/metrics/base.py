@@ -139,7 +139,7 @@ class Metric(ABC):
         return {} if summary is None else {self.name: summary}
 
     def _merge(self, a: State, b: State) -> State:
-        return {k: limbs.add(a[k], b[k]) for k in a}
+        return {k: a[k] if _is_nothing(b[k]) else limbs.add(a[k], b[k]) for k in a}
 
     def _absorb(self, state: State, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
         """The state with one more batch; the bits of merging the batch's own state, which a large state can avoid."""
@@ -765,6 +765,11 @@ def _compute_traced(metrics: tuple[Metric, ...], task: str, state: Any) -> Score
 # --- small pieces that several families share -------------------------------------------------------------------
 
 
+def _is_nothing(x: Any) -> bool:
+    """Whether a part of a batch's state is known to be zero while tracing: adding it would cost a kernel a step."""
+    return isinstance(x, np.ndarray) and not x.any()
+
+
 def both(mask: Any, ok: Any) -> Any:
     """``mask & ok`` where either may be None."""
     return ok if mask is None else mask if ok is None else mask & ok
@@ -784,9 +789,10 @@ def tally(mask: Any, weights: Any, shape: tuple[int, ...], **numbers: Any) -> St
     static = mask is None and weights is None
     if not static:
         add["n"] = jnp.ones(shape, bool) if mask is None else jnp.broadcast_to(mask, shape)
-    out = {k: jnp.zeros(2, jnp.uint32) for k in COUNTERS}
+    # What is known while tracing stays a NumPy constant: see `_is_nothing`.
+    out: dict[str, Any] = {k: np.zeros(2, np.uint32) for k in COUNTERS}
     if static:
-        out["n"] = jnp.asarray(limbs.from_int(math.prod(shape), 2))
+        out["n"] = limbs.from_int(math.prod(shape), 2)
     return out | (limbs.sum_many(add, weights) if add else {})
 
 

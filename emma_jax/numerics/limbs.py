@@ -18,6 +18,7 @@ from jax import lax
 
 __all__ = [
     "add",
+    "add_words",
     "compare_ge",
     "count",
     "from_int",
@@ -76,19 +77,76 @@ def to_float(limbs: Any, xp: Any, exponent: int = 0) -> Any:
 
 def normalize(limbs: Any) -> Any:
     """Carries moved up, so that every limb but the last is below 2^16."""
-    xp: Any = np if isinstance(limbs, np.ndarray) else jnp
+    return _carried([limbs[..., i] for i in range(limbs.shape[-1])])
+
+
+def _carried(digits: list[Any]) -> Any:
+    """Digits, lowest first, with room for carries, as normalized limbs."""
     out = []
-    carry = xp.zeros_like(limbs[..., 0])
-    for i in range(limbs.shape[-1] - 1):
-        total = limbs[..., i] + carry
+    carry: Any = np.uint32(0)
+    for digit in digits[:-1]:
+        total = digit + carry
         out.append(total & _LOW)
         carry = total >> _BITS
-    return xp.stack([*out, limbs[..., -1] + carry], axis=-1)
+    last = digits[-1] + carry
+    xp: Any = np if isinstance(last, (np.ndarray, np.generic)) else jnp
+    return xp.stack([*out, last], axis=-1)
 
 
 def add(a: Any, b: Any) -> Any:
     """a + b for two normalized numbers of equal length."""
-    return normalize(a + b)
+    num = a.shape[-1]
+    if 4 < num <= 32:
+        return _add_ahead(a, b)
+    # Limb by limb: XLA reads those of a number just made without writing it to memory first.
+    return _carried([a[..., i] + b[..., i] for i in range(num)])
+
+
+def _add_ahead(a: Any, b: Any) -> Any:
+    """`add` with all carries of a number found at once, in one word, so that the sum is made elementwise, in place.
+
+    XLA makes a kernel of every step of a long chain of carries. A limb of the sum makes a carry (one, never more), or
+    hands on one from below if it is full; adding the word of the former, moved up, to that of the latter lets carries
+    run through full limbs as in any addition, and the bits that change are the limbs that get one.
+    """
+    xp: Any = np if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else jnp
+    num = a.shape[-1]
+    place = np.arange(num, dtype=np.uint32)
+    total = a + b
+    # The last limb is 32 bits wide and hands on nothing.
+    makes = xp.where(place < num - 1, (total >> _BITS) << (place + 1) % 32, np.uint32(0))
+    full = (total == _LOW).astype(xp.uint32) << place
+    made, through = (xp.sum(x, axis=-1, keepdims=True, dtype=xp.uint32) for x in (makes, full))
+    total = total + ((((made + through) ^ through) >> place) & np.uint32(1))
+    return xp.where(place < num - 1, total & _LOW, total)
+
+
+def add_words(number: Any, words: Sequence[tuple[Any, int]], less: int = 0) -> Any:
+    """``number + sum_i word_i 2**bits_i - less`` in one go, for a result that is not negative.
+
+    One list of scalar digits and one carry become one kernel: in a small batch each array made on the way costs more
+    than all the arithmetic.
+
+    Args:
+      number: normalized limbs ``[..., L]``.
+      words: at most 2^13 pairs of a uint32 array ``[...]``, all 32 bits of which may be set, and the power of two
+        that it counts.
+      less: a constant to take off.
+    """
+    num = number.shape[-1]
+    top = num - 1
+    # Taking off is adding the complement: the last limb, 32 bits wide, wraps around.
+    constant = from_int((-less) % (1 << (16 * num + 16)), num)
+    digits = [number[..., i] + constant[i] if constant[i] else number[..., i] for i in range(num)]
+    for word, bits in words:
+        whole, part = divmod(bits, 16)
+        low, high = (word & _LOW) << np.uint32(part), (word >> _BITS) << np.uint32(part)
+        for i, digit in ((whole, low & _LOW), (whole + 1, (low >> _BITS) + (high & _LOW)), (whole + 2, high >> _BITS)):
+            if i <= top:
+                digits[i] = digits[i] + digit
+            elif i == num:
+                digits[top] = digits[top] + (digit << _BITS)
+    return _carried(digits)
 
 
 def subtract(a: Any, b: Any) -> Any:
