@@ -151,7 +151,7 @@ def add_words(number: Any, words: Sequence[tuple[Any, int]], less: int = 0) -> A
 
 def subtract(a: Any, b: Any) -> Any:
     """a - b for normalized numbers with a >= b; limbs of the result are below 2^16 (the last excepted)."""
-    xp: Any = np if isinstance(a, np.ndarray) else jnp
+    xp: Any = np if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) else jnp
     out = []
     borrow = xp.zeros_like(a[..., 0])
     for i in range(a.shape[-1] - 1):
