@@ -41,11 +41,13 @@ __all__ = [
 CHUNKS = (1 << 20, 1 << 17, 1 << 14, 1 << 11, 1 << 8)
 # Up to this size a remainder is padded to the next size rather than cut up; beyond it the copy would cost more.
 _PAD_BELOW = 1 << 14
+_PAD_BELOW_BYTES = 1 << 22
 # Beyond that size a batch that is added up is covered by windows of these sizes: few calls, and never a copy.
 _WINDOWS = (1 << 20, 1 << 19, 1 << 18, 1 << 16, 1 << 14, 1 << 11, 1 << 8)
 # Rows of more bytes than this (long signals, channel tensors) also come in small numbers, and in no more than 256 MB.
 _LARGE_ROW = 1 << 14
 _FEW = (32, 4, 1)
+_FEW_WINDOWS = (128, *_FEW)
 _MOST_BYTES = 1 << 28
 
 
@@ -333,8 +335,9 @@ def window_plan(n: int, row_bytes: int = 1, most_rows: int = 1 << 20) -> Iterato
 
     A million rows of 16 scores are two calls on views, not fourteen of which one is a copy (measured: 8 ms for 16).
     """
-    sizes = [c for c in _WINDOWS if c * row_bytes <= _MOST_BYTES and c <= max(most_rows, _WINDOWS[-1])]
-    if n <= _PAD_BELOW or row_bytes > _LARGE_ROW or not sizes:
+    sizes = [*_WINDOWS, *_FEW_WINDOWS] if row_bytes > _LARGE_ROW else list(_WINDOWS)
+    sizes = [c for c in sizes if c * row_bytes <= _MOST_BYTES and c <= max(most_rows, sizes[-1])]
+    if (n <= _PAD_BELOW and n * row_bytes <= _PAD_BELOW_BYTES) or not sizes:
         yield from chunk_plan(n, row_bytes)
         return
     size = next(c for c in sizes if c <= n)

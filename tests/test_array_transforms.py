@@ -126,6 +126,34 @@ def test_eight_devices(name, axes):
     streamed(task, want)(task.compute(state))
 
 
+FAST = ("SGCS", "SISDR", "SP")
+
+
+@pytest.mark.parametrize("name", [t if t in FAST else pytest.param(t, marks=pytest.mark.slow) for t in TASKS])
+def test_every_method(name):
+    """init, update and merge of two unequal halves in either order, all_reduce of the two over a mapped axis, compute:
+    each time the value of calling the task."""
+    task, preds, labels = TASKS[name]
+    check = streamed(task, emma.evaluate(task, preds, labels))
+    cut = (tree(lambda x: x[:5], (preds, labels)), tree(lambda x: x[5:], (preds, labels)))
+    a, b = (task.update(task.init(), *pair) for pair in cut)
+    check(task.compute(task.merge(a, b)))
+    check(task.compute(task.merge(b, task.merge(task.init(), a))))
+    both = tree(lambda x, y: jnp.stack([x, y]), a, b)
+    check(task.compute(jax.vmap(lambda s: task.all_reduce(s, "data"), axis_name="data", out_axes=None)(both)))
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.int16])
+def test_half_and_integer_planes(dtype):
+    """float16 and int16 planes of fields, S-parameters and vectors, up to 3e4, of which squares would overflow either:
+    the value of the complex64 array that holds the same numbers, 1e-6."""
+    planes = [np.round(6000 * np.stack([x.real, x.imag], 1)).astype(dtype) for x in noisy(12, 2, 3)]
+    whole = [(x[:, 0].astype(np.float64) + 1j * x[:, 1]).astype(np.complex64) for x in planes]
+    for kind in (m.RelL2, m.LocalQ50, m.LocalCosQ50, m.RealImagRMSE, m.MagWMAE, m.PhaseWMAE, m.SGCS, m.NMSE):
+        want = kind()(*whole)
+        assert abs(kind(iq_axis=1)(*planes) - want) <= 1e-6 * abs(want), kind
+
+
 def test_strict_callers():
     """Strict dtype promotion, forbidden rank promotion, debug_nans and leak checks, as careful callers set them: the
     same values."""

@@ -17,8 +17,10 @@ from emma_jax.errors import (
     NonFiniteError,
     ShapeError,
 )
+from emma_jax.metrics import fields as fields_module
 
 m = emma.metrics
+PAIR = emma.Task("all three", (m.RelL2(), m.LocalQ50(), m.LocalCosQ50()))
 KINDS = (m.RelL2, m.LocalQ50, m.LocalCosQ50)
 TRACED = {kind: jax.jit(kind()) for kind in KINDS}
 
@@ -192,6 +194,43 @@ def test_bad_input():
     traced = jax.jit(lambda a, b: emma.evaluate("EMVal-NF", a, b))(bad, both)
     assert math.isnan(traced["rel_l2_H"]) and math.isnan(traced["local_q50_avg"]) and traced["rel_l2_E"] > 0
     assert m.RelL2(components=None)(p[..., :2], t[..., :2]) > 0
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_blocks(masked, monkeypatch):
+    """A kernel that goes block by block, the last block overlapping the one before, one block of tiny fields, NaN where
+    ``where`` is False: values to 1e-6 relative and counts of the definition."""
+    n, block = 1_709, 700  # a prime: no block divides it
+    monkeypatch.setattr(fields_module, "_ROWS", block // 2)
+    p, t = fields(n, seed=5)
+    p[:block], t[:block] = p[:block] * np.float32(1e-25), t[:block] * np.float32(1e-25)
+    there = np.random.default_rng(6).random(n) < (0.8 if masked else 2)
+    p[~there] = np.nan
+    run = jax.jit(lambda p, t, w: emma.evaluate(PAIR, p, t, where=w if masked else None))
+    got, host = run(p, t, there), emma.evaluate(PAIR, p, t, where=there)
+    p, t = p[there], t[there]
+    dark = int((np.abs(t).sum(-1) == 0).sum())
+    for name, want in zip(("rel_l2", "local_q50", "local_cos_q50"), wanted(p, t)):
+        for scores in (got, host):
+            assert abs(float(scores[name]) - want) < 1e-6 * max(1, abs(want))
+            counts = scores.validity[name]
+            assert int(counts.n) == len(t) and int(counts.n_excluded) == (0 if name == "rel_l2" else dark)
+
+
+@pytest.mark.parametrize("n", [8_000, 150_001])
+def test_rel_l2_on_the_host(n):
+    """NumPy arrays in chunks with a padded tail: 1e-6 relative and every probe counted; below 32,768 entries the sum of
+    the probes' energies is exact, so that their order changes nothing."""
+    p, t = fields(n, seed=9)
+    got = emma.evaluate(emma.Task("one", (m.RelL2(),)), p, t)
+    assert abs(got["rel_l2"] / oracle.rel_l2(p, t) - 1) < 1e-6
+    assert got.validity["rel_l2"].n == n and got.validity["rel_l2"].n_used == n
+    if 3 * n < 1 << 15:
+        order = np.random.default_rng(0).permutation(n)
+        assert m.RelL2()(p[order], t[order]) == got["rel_l2"]
+    both = emma.evaluate(emma.Task("two", (m.RelL2("avg"), m.RelL2("H"))), {"E": p, "H": p / 2}, {"E": t, "H": t})
+    want = [oracle.rel_l2(x, t) for x in (p, p / 2)]
+    assert abs(both["rel_l2_avg"] / np.mean(want) - 1) < 1e-6 and abs(both["rel_l2_H"] / want[1] - 1) < 1e-6
 
 
 def test_few_compilations():

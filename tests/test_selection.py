@@ -56,6 +56,56 @@ def test_long(n):
     assert np.isclose(np.mean(want.astype(np.float64)), np.median(x.astype(np.float64)), rtol=0, atol=1e-12)
 
 
+N = 70_001
+LONG = jax.jit(lambda k: selection.middle_keys(k, None))
+MASKED = jax.jit(lambda k, used: selection.middle_keys(k, used))
+
+
+def _keys(kind):
+    """Keys of many sorts of scores: what a bracket has to survive."""
+    rng = np.random.default_rng(7)
+    x = rng.random(N, dtype=np.float32)
+    if kind == "sample fooled":  # what is sampled is high, what is not is low
+        x[selection._spread(selection._SAMPLE, N)] += 5
+    scores = {
+        "uniform": x,
+        "about zero": rng.normal(size=N),  # the bracket spans half of all floats
+        "decades": np.ldexp(1 + x, rng.integers(-120, 120, N)),
+        "sorted": np.sort(x),
+        "constant": np.full(N, 3.0),
+        "two values": np.where(x < 0.5, -1.0, 2.0),
+        "halves": np.where(np.arange(N) < N // 2, -1.0, 2.0),  # both middles of an even number
+        "sample fooled": x,
+    }[kind]
+    return keys.order_key(scores.astype(np.float32))
+
+
+KINDS = ["uniform", "about zero", "decades", "sorted", "constant", "two values", "halves", "sample fooled"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bracketed(kind):
+    """So many keys that a sample brackets the middle, in kernel and host, all of them, masked, and hardly any left: the
+    two middle ones of the sorted keys."""
+    k = _keys(kind)
+    assert np.array_equal(LONG(k), middle_two(k))
+    assert np.array_equal(selection.middle_keys_host(k.copy(), N), middle_two(k))
+    rng = np.random.default_rng(8)
+    for share in (0.9, 0.3, 0.001):
+        used = rng.random(N) < share
+        want = middle_two(k[used])
+        assert np.array_equal(MASKED(k, used), want)
+        rest = np.where(used, k, np.uint32(keys.nan_key(k)))
+        assert np.array_equal(selection.middle_keys_host(rest, int(used.sum())), want)
+
+
+def test_fooled_sample():
+    """A sample that says nothing about the keys: the bracket is not proven, and is not used."""
+    k = _keys("sample fooled")
+    assert not jax.jit(lambda k: selection._bracketed_middle(k, np.uint32(N)))(k)[1]
+    assert jax.jit(lambda k: selection._bracketed_middle(k, np.uint32(N)))(_keys("uniform"))[1]
+
+
 def test_heavy_weights():
     """Weights that sum to nearly 2^48: ranks beyond 32 bits are exact."""
     x = np.float32([3, 1, 2, 5, 4])

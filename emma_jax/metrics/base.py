@@ -125,6 +125,13 @@ class Metric(ABC):
         """What one-shot scoring finalises; a metric whose stream is approximate returns something exact instead."""
         return self._stats(preds, labels, mask, weights)
 
+    def _summaries(
+        self, metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any
+    ) -> dict[str, State]:
+        """`_summary` of this metric and of whichever others of the task it can serve from the same pass."""
+        del metrics
+        return {self.name: self._summary(preds, labels, mask, weights)}
+
     def _host_summary(self, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool) -> Any:
         """Likewise on the host, outside any kernel; None where the chunked kernel is the way."""
         del preds, labels, mask, weights, wide
@@ -489,11 +496,21 @@ def sharded_kernel(metrics: tuple[Metric, ...], mesh: Any, names: tuple[str, ...
 
 @functools.partial(jax.jit, static_argnums=0)
 def batch_summaries(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
-    return {m.name: m._summary(preds, labels, mask, weights) for m in metrics}
+    return _summaries(metrics, preds, labels, mask, weights)
+
+
+def _summaries(metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any) -> dict[str, State]:
+    """One-shot summaries of every metric of a task, by as few passes over the data as they allow."""
+    out: dict[str, State] = {}
+    for m in metrics:
+        if m.name not in out:
+            left = tuple(k for k in metrics if k.name not in out)
+            out |= m._summaries(left, preds, labels, mask, weights)
+    return {m.name: out[m.name] for m in metrics}
 
 
 def _traced_scores(metrics: tuple[Metric, ...], task: str, preds: Any, labels: Any, mask: Any, weights: Any) -> Scores:
-    return traced_finalize(metrics, task, {m.name: m._summary(preds, labels, mask, weights) for m in metrics})
+    return traced_finalize(metrics, task, _summaries(metrics, preds, labels, mask, weights))
 
 
 def traced_finalize(metrics: Sequence[Metric], task: str, summaries: dict[str, Any]) -> Scores:
@@ -554,16 +571,24 @@ def chunked_states(
     metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, wide: bool
 ) -> dict[str, dict[str, np.ndarray]]:
     """Exact states of a host batch, by kernels of few sizes; NumPy uint32."""
+    axes = metrics[0]._chunk_axes(preds, labels)
+    kernel = functools.partial(_batch_states, metrics)
+    return add_states(chunk_results(kernel, preds, labels, mask, weights, wide, axes, checks.window_plan))
+
+
+def chunk_results(
+    kernel: Any, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool, axes: int, plan: Any
+) -> list[Any]:
+    """What a kernel gives for each of the `chunks` of a batch, which it takes as arguments."""
     parts: list[Any] = []
     copies = _Copies() if jax.default_backend() == "cpu" else None
     with checks.enable_x64(wide):
-        axes = metrics[0]._chunk_axes(preds, labels)
-        for args in chunks(preds, labels, mask, weights, axes, checks.window_plan, copies):
-            parts.append(_batch_states(metrics, *args))
+        for args in chunks(preds, labels, mask, weights, axes, plan, copies):
+            parts.append(kernel(*args))
             if copies is not None and copies.used and len(parts) > 1:
                 # The next window is copied over the one before this, while this one is worked on.
                 jax.block_until_ready(parts[-2])
-    return add_states(parts)
+    return parts
 
 
 class _Copies:

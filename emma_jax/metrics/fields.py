@@ -11,6 +11,9 @@ arrays themselves are the field. Reported under the protocol's names: ``rel_l2_E
 from __future__ import annotations
 
 import math
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar
@@ -18,6 +21,7 @@ from typing import Any, ClassVar
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from emma_jax import checks
 from emma_jax.errors import DegenerateLabelsError, EvaluationError, ShapeError
@@ -27,13 +31,14 @@ from emma_jax.metrics.base import (
     add_states,
     batch_summaries,
     both,
-    chunks,
+    chunk_results,
     require_int,
     tally,
     with_rows,
 )
 from emma_jax.metrics.channels import check_finite, same_arrays
 from emma_jax.numerics import accumulate, energies, keys, limbs, selection
+from emma_jax.numerics.blocks import over_blocks
 from emma_jax.numerics.floats import common_zero, tie
 from emma_jax.numerics.histogram import bin_limbs
 from emma_jax.numerics.planes import as_planes, is_complex, rows
@@ -42,10 +47,12 @@ __all__ = ["LocalCosQ50", "LocalQ50", "RelL2"]
 
 _FIELDS = ("E", "H")
 _COUNTERS = ("n", "n_nonfinite", "n_invalid_label", "n_excluded")
+# What the medians rank: order keys of local error and alignment.
+_RANKED = ("local", "cosine")
 # From so many entries on, neighbours are added up as floats before the exact sum, which else takes most of the time. By
 # then the rounding errors of hundreds of groups cancel to a fraction of an ulp; below it every probe is summed exactly.
 _POOL_FROM = 1 << 15
-# Probes per kernel call on the host: XLA's temporaries are 27 MB then (217 MB for 2^20), in the same time.
+# Probes per kernel call on the host, and per block of a kernel: XLA's temporaries are 27 MB then (217 MB for 2^20).
 _ROWS = 1 << 17
 
 
@@ -132,35 +139,72 @@ def _average(values: list[Any]) -> Any:
 # --- one pass over a field ----------------------------------------------------------------------------------------
 
 
-def _pass(names: tuple[str, ...], preds: Any, labels: Any, mask: Any, weights: Any) -> dict[str, dict[str, Any]]:
-    """Everything the three metrics need of each field: energies and counters, and the order keys of local error and
-    alignment, the largest key for a probe that does not count."""
+def _pass(
+    names: tuple[str, ...], preds: Any, labels: Any, mask: Any, weights: Any, pool: bool | None = None
+) -> dict[str, dict[str, Any]]:
+    """Everything the metrics need of each field: counters, the order keys of local error and alignment (the largest key
+    for a probe that does not count), and unless ``pool`` is None the energies of `RelL2`."""
     weights = None if weights is None else weights.reshape(-1)
-    out = {}
-    for name in names:
-        p, t, flat_mask = _rows(preds, labels, name, mask)
-        out[name] = energies.vector_pairs(p, t, flat_mask, partial(_probe_stats, mask=flat_mask, weights=weights))
-    return out
+    return {name: _probes(*_rows(preds, labels, name, mask), weights, pool) for name in names}
 
 
-def _probe_stats(v: energies.VectorPair, mask: Any, weights: Any) -> State:
-    """What `_pass` returns for one field."""
-    finite = v.finite & accumulate.in_range(v.error) & accumulate.in_range(v.reference)
-    used = both(mask, finite)
-    pair = {k: (jnp.where(used, x, 0), e) for k, (x, e) in (("error", v.error), ("energy", v.reference))}
-    if weights is None and v.local.shape[0] * 3 >= _POOL_FROM:
-        pair = {k: accumulate.grouped(number) for k, number in pair.items()}
-    sums = accumulate.sum_scaled(pair, weights)
-    lit = both(mask, finite & ~v.dark)
-    counts = tally(mask, weights, finite.shape, n_nonfinite=~finite, n_excluded=finite & v.dark, lit=lit)
+def _probes(p: Any, t: Any, mask: Any, weights: Any, pool: bool | None) -> State:
+    """What `_pass` returns for one field, from rows; block by block, which takes a third less than all at once."""
+
+    def block(start: Any, size: int, fresh: Any) -> State:
+        own_mask, own_weights = (
+            None if x is None else lax.dynamic_slice_in_dim(x, start, size) for x in (mask, weights)
+        )
+        then = partial(_probe_stats, mask=own_mask, weights=own_weights, fresh=fresh, pool=pool)
+        return energies.vector_pairs(p, t, own_mask, then, start, size)  # type: ignore[no-any-return]
+
+    def add(total: State, start: Any, size: int, fresh: Any) -> State:
+        found = block(start, size, fresh)
+        if size == p.shape[0]:
+            return found
+        ranked = {k: lax.dynamic_update_slice_in_dim(total[k], found.pop(k), start, 0) for k in _RANKED}
+        return ranked | {k: limbs.add(total[k], v) for k, v in found.items()}
+
+    one = jax.eval_shape(lambda: block(0, 1, None))
+    empty = {k: jnp.zeros(p.shape[:1] if k in _RANKED else v.shape, v.dtype) for k, v in one.items()}
+    total: State = over_blocks(p.shape[0], _ROWS, tie(common_zero(p, t, mask, weights), empty), add)
+    return total
+
+
+def _pools(values: Any, weights: Any) -> bool:
+    """Whether neighbours of a field ``[..., components]`` are added up as floats first: the one rule for every way."""
+    return weights is None and math.prod(values.shape) >= _POOL_FROM
+
+
+def _probe_stats(v: energies.VectorPair, mask: Any, weights: Any, fresh: Any, pool: bool | None) -> State:
+    """What `_pass` returns for one field, of some of its probes; those not ``fresh`` have been counted already.
+
+    ``pool``: whether neighbours are added up as floats first; None where no sums are asked for.
+    """
+    # On the plain way nothing is looked at that is known, which is half of the time.
+    finite = None
+    if v.finite is not None:
+        finite = v.finite & accumulate.in_range(v.error) & accumulate.in_range(v.reference)
+    counted = both(mask, fresh)
+    sums: State = {}
+    if pool is not None:
+        used = both(counted, finite)
+        pair = {"error": v.error, "energy": v.reference}
+        if used is not None:
+            pair = {k: (jnp.where(used, x, 0), e) for k, (x, e) in pair.items()}
+        sums = accumulate.sum_scaled({k: accumulate.grouped(x) for k, x in pair.items()} if pool else pair, weights)
+    lit = both(finite, ~v.dark)
+    flags = {"n_excluded": both(finite, v.dark), "lit": lit} | ({} if finite is None else {"n_nonfinite": ~finite})
+    counts = tally(counted, weights, v.dark.shape, **flags)
+    lit = both(mask, lit)
     ranked = {}
-    for kind, value in (("local", v.local), ("cosine", v.cosine)):
+    for kind, value in zip(_RANKED, (v.local, v.cosine)):
         key = keys.order_key(value)
         ranked[kind] = jnp.where(lit, key, key.dtype.type(keys.nan_key(key)))
     return counts | sums | ranked
 
 
-def _energy_pass(p: Any, t: Any, mask: Any, weights: Any) -> State:
+def _energy_pass(p: Any, t: Any, mask: Any, weights: Any, pool: bool) -> State:
     """Energies and counters alone; pooled if there are many entries, all of them ordinary (1.8 reads against 12)."""
     shape = p.shape[:1]
     counts = tally(mask, None if weights is None else weights.reshape(-1), shape)
@@ -174,7 +218,7 @@ def _energy_pass(p: Any, t: Any, mask: Any, weights: Any) -> State:
         bad = tally(mask, flat_weights, shape, n_nonfinite=~finite)["n_nonfinite"]
         return accumulate.sum_scaled(pair, flat_weights) | {"n_nonfinite": bad}
 
-    if weights is not None or math.prod(p.shape) < _POOL_FROM:
+    if not pool:
         return counts | each(p, t)
     error, energy, good = energies.pooled(p, t, mask)
     common = common_zero(p, t, mask)
@@ -185,33 +229,45 @@ def _energy_pass(p: Any, t: Any, mask: Any, weights: Any) -> State:
         sums = accumulate.sum_scaled({"error": (error, zero), "energy": (energy, zero)})
         return tie(common, sums | {"n_nonfinite": jnp.zeros((2,), jnp.uint32)})
 
-    found: State = jax.lax.cond(good, together, lambda p, t: tie(common, each(p, t)), p, t)
+    found: State = lax.cond(good, together, lambda p, t: tie(common, each(p, t)), p, t)
     return counts | found
 
 
-@partial(jax.jit, static_argnums=0)
-def _chunk_pass(names: tuple[str, ...], preds: Any, labels: Any, mask: Any, weights: Any, rows: Any) -> Any:
+@partial(jax.jit, static_argnums=(0, 1))
+def _chunk_pass(
+    names: tuple[str, ...], pool: bool | None, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any
+) -> Any:
     any_field = labels[names[0]] if names[0] else labels
-    return _pass(names, preds, labels, with_rows(mask, rows, any_field.shape[:-1]), weights)
+    return _pass(names, preds, labels, with_rows(mask, rows, any_field.shape[:-1]), weights, pool)
+
+
+def _plan(n: int, row_bytes: int, most_rows: int = 0) -> Iterator[tuple[int, int, int]]:
+    """As `checks.chunk_plan`, in chunks of `_ROWS` at most: none of them overlaps another."""
+    del row_bytes, most_rows
+    whole = n - n % _ROWS
+    yield from ((start, _ROWS, _ROWS) for start in range(0, whole, _ROWS))
+    yield from ((whole + start, rows, size) for start, rows, size in checks.chunk_plan(n - whole))
 
 
 def _host_pass(
-    names: tuple[str, ...], axes: int, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool
+    names: tuple[str, ...],
+    axes: int,
+    preds: Any,
+    labels: Any,
+    mask: Any,
+    weights: Any,
+    wide: bool,
+    pool: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
     """`_pass` over NumPy arrays in chunks: added up, with all keys side by side."""
     if names[0]:
         preds, labels = ({k: x[k] for k in names} for x in (preds, labels))
-    arrays = jax.tree_util.tree_map(lambda x: x.reshape(-1, *x.shape[axes:]), (preds, labels, mask, weights))
-    probes = jax.tree_util.tree_leaves(arrays)[0].shape[0]
-    parts = []
-    with checks.enable_x64(wide):
-        for start in range(0, max(probes, 1), _ROWS):
-            block = jax.tree_util.tree_map(lambda x, at=start: x[at : at + _ROWS], arrays)
-            parts += [_chunk_pass(names, *args) for args in chunks(*block)]
+    probes = math.prod(jax.tree_util.tree_leaves(labels)[0].shape[:axes])
+    parts = chunk_results(partial(_chunk_pass, names, pool), preds, labels, mask, weights, wide, axes, _plan)
     out = {}
     for name in names:
         # Only the last chunk has rows beyond the board, at its end.
-        ranked = {k: np.concatenate([p[name].pop(k) for p in parts])[:probes] for k in ("local", "cosine")}
+        ranked = {k: np.concatenate([p[name].pop(k) for p in parts])[:probes] for k in _RANKED}
         out[name] = add_states([p[name] for p in parts]) | ranked
     return out
 
@@ -222,15 +278,24 @@ def _host_fields(
     """Exact summaries of every field metric of a task, each field read once; nothing if the arrays are on a device."""
     mine = [m for m in metrics if isinstance(m, (RelL2, LocalQ50))]
     if all(isinstance(m, RelL2) for m in mine):
-        return {}
+        return {} if mask is not None or weights is not None else _host_energies(mine, preds, labels, wide)
     leaves = jax.tree_util.tree_leaves((preds, labels))
     if not all(isinstance(x, np.ndarray) for x in leaves):
         return {m.name: _on_device(m, preds, labels, mask, weights) for m in mine}
     names = tuple(dict.fromkeys(name for m in mine for name in _names(m.field)))
     axes = mine[0]._chunk_axes(preds, labels)
-    found = _host_pass(names, axes, preds, labels, mask, weights, wide)
+    any_field = labels[names[0]] if names[0] else labels
+    pool = _pools(any_field, weights) if any(isinstance(m, RelL2) for m in mine) else None
+    found = _host_pass(names, axes, preds, labels, mask, weights, wide, pool)
     flat_weights = None if weights is None else np.ascontiguousarray(weights).reshape(-1)
-    middles: dict[tuple[str, str], np.ndarray] = {}
+
+    def middle(wanted: tuple[str, str]) -> np.ndarray:
+        name, kind = wanted
+        return _middle_values(found[name][kind], found[name]["lit"], flat_weights)
+
+    medians = tuple(dict.fromkeys((name, m._kind) for m in mine if isinstance(m, LocalQ50) for name in _names(m.field)))
+    with ThreadPoolExecutor(min(len(medians), os.cpu_count() or 1)) as workers:  # NumPy releases the interpreter lock
+        middles = dict(zip(medians, workers.map(middle, medians)))
     out = {}
     for m in mine:
         own = _names(m.field)
@@ -241,11 +306,32 @@ def _host_fields(
                 state |= {f"{k}{end}": found[name][k] for k in ("error", "energy")}
                 state["n_excluded"] = np.zeros_like(state["n_excluded"])
                 continue
-            if (name, m._kind) not in middles:
-                middles[name, m._kind] = _middle_values(found[name][m._kind], found[name]["lit"], flat_weights)
             state |= {f"middle{end}": middles[name, m._kind], f"lit{end}": found[name]["lit"]}
         out[m.name] = state
     return out
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _chunk_energies(
+    names: tuple[str, ...], pool: bool, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any
+) -> Any:
+    del mask, weights, rows  # padding is zero and adds nothing
+    return {name: _energy_pass(*_rows(preds, labels, name, None), None, pool) for name in names}
+
+
+def _host_energies(mine: list[Any], preds: Any, labels: Any, wide: bool) -> dict[str, Any]:
+    """Summaries of `RelL2` of NumPy arrays in which every probe counts once: no mask is looked at, in any chunk."""
+    if not all(isinstance(x, np.ndarray) for x in jax.tree_util.tree_leaves((preds, labels))):
+        return {}
+    names = tuple(dict.fromkeys(name for m in mine for name in _names(m.field)))
+    shape = _probe_shape(mine[0], preds, labels, "")
+    if names[0]:
+        preds, labels = ({k: x[k] for k in names} for x in (preds, labels))
+    kernel = partial(_chunk_energies, names, _pools(labels[names[0]] if names[0] else labels, None))
+    found = add_states(chunk_results(kernel, preds, labels, None, None, wide, len(shape), _plan))
+    for one in found.values():
+        one["n"] = limbs.from_int(math.prod(shape), 2)
+    return {m.name: m._sums(found) for m in mine}
 
 
 def _on_device(m: Metric, preds: Any, labels: Any, mask: Any, weights: Any) -> Any:
@@ -314,10 +400,17 @@ class RelL2(Metric):
         return {f"{k}{_suffix(name)}": accumulate.SHAPE for name in names for k in ("error", "energy")}
 
     def _stats(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
+        found = {}
+        for name in _names(self.field):
+            pool = _pools(labels[name] if name else labels, weights)
+            found[name] = _energy_pass(*_rows(preds, labels, name, mask), weights, pool)
+        return self._sums(found)
+
+    def _sums(self, found: dict[str, Any]) -> State:
+        """The state from the energies and counters of each field."""
         names = _names(self.field)
-        found = [_energy_pass(*_rows(preds, labels, name, mask), weights) for name in names]
-        sums = {f"{k}{_suffix(name)}": one[k] for name, one in zip(names, found) for k in ("error", "energy")}
-        return _add_counters(found) | sums
+        sums: State = {f"{k}{_suffix(name)}": found[name][k] for name in names for k in ("error", "energy")}
+        return _add_counters([found[name] for name in names]) | sums
 
     def _host_summaries(
         self, metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any, wide: bool
@@ -415,15 +508,28 @@ class LocalQ50(Metric):
         return out
 
     def _summary(self, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
-        names = _names(self.field)
+        return self._middles(_pass(_names(self.field), preds, labels, mask, weights), weights)
+
+    def _summaries(
+        self, metrics: tuple[Metric, ...], preds: Any, labels: Any, mask: Any, weights: Any
+    ) -> dict[str, State]:
+        # Twice the same loop would run twice: XLA does not see that two loops are one.
+        mine = [m for m in metrics if isinstance(m, LocalQ50)]
+        names = tuple(dict.fromkeys(name for m in mine for name in _names(m.field)))
         found = _pass(names, preds, labels, mask, weights)
+        return {m.name: m._middles(found, weights) for m in mine}
+
+    def _middles(self, found: dict[str, dict[str, Any]], weights: Any) -> State:
+        """The summary from what `_pass` has found of each field."""
+        names = _names(self.field)
         weights = None if weights is None else weights.reshape(-1)
         out = _add_counters([found[name] for name in names])
         for name in names:
-            key = found[name][self._kind]
-            middle = selection.middle_keys(key, key != key.dtype.type(keys.nan_key(key)), weights)
+            key, lit = found[name][self._kind], found[name]["lit"]
+            count = lit[0] + (lit[1] << np.uint32(16)) if weights is None else None
+            middle = selection.middle_keys(key, key != key.dtype.type(keys.nan_key(key)), weights, count)
             dtype = np.float64 if key.dtype == jnp.uint64 else np.float32
-            out |= {f"middle{_suffix(name)}": keys.key_value(middle, dtype), f"lit{_suffix(name)}": found[name]["lit"]}
+            out |= {f"middle{_suffix(name)}": keys.key_value(middle, dtype), f"lit{_suffix(name)}": lit}
         return out
 
     def _host_summaries(

@@ -62,7 +62,7 @@ def sum_scaled(numbers: dict[str, tuple[Any, Any]], weights: Any = None) -> dict
 
     Args:
       numbers: by name, (value, exponent): float32 or float64 ``[n]``, not negative (zero and subnormals add nothing),
-        and int32 ``[n]``. All of one float dtype.
+        and int32 ``[n]`` or None for zeros. All of one float dtype.
       weights: uint32 ``[n]`` or None.
     """
     placed = {name: _place(value, exponent) for name, (value, exponent) in numbers.items()}
@@ -91,10 +91,13 @@ def grouped(number: tuple[Any, Any], size: int = 32) -> tuple[Any, Any]:
     would cost more than everything else (measured: eight reads of vectors of three complex components, against one).
 
     Args:
-      number: (value, exponent) as `sum_scaled` takes them.
+      number: (value, exponent) as `sum_scaled` takes them; without exponents, sums are not to overflow.
       size: how many neighbours.
     """
     value, exponent = number
+    if exponent is None:
+        rows = jnp.pad(value, (0, -value.shape[0] % size)).reshape(-1, size)
+        return lax.reduce(rows, jnp.zeros((), value.dtype), lax.add, (1,)), None
     value, exponent = (jnp.pad(x, (0, -x.shape[0] % size)).reshape(-1, size) for x in (value, exponent))
     least = np.int32(-_WIDTH * BINS)
     places = jnp.where(value > 0, exponent, least)
@@ -109,7 +112,7 @@ def _place(value: Any, exponent: Any) -> tuple[Any, Any, Any]:
     """Bin (-1 for none), integer mantissa and shift within the bin of every sample."""
     form = format_of(value.dtype)
     bits = lax.bitcast_convert_type(value, form.integer)
-    place = _exponent(value) + exponent - _LEAST
+    place = _exponent(value) - _LEAST + (0 if exponent is None else exponent)
     normal = (bits >= form.integer(1 << form.mantissa)) & (place >= 0) & (place < _WIDTH * BINS)
     mantissa = (bits & form.integer((1 << form.mantissa) - 1)) | form.integer(1 << form.mantissa)
     return jnp.where(normal, place >> 6, -1), mantissa, place & 63

@@ -1,8 +1,11 @@
 """Exact weighted medians and quantiles by radix selection on order keys: two histogram passes instead of a sort.
 
 A pass counts the keys per 16 bits, finds the bin in which the cumulative count reaches what is asked, and looks at the
-next 16 bits inside that bin only. All counts are integers of any size (`emma_jax.numerics.limbs`). On the host NumPy's
-vectorised partition does the same in less time.
+next 16 bits inside that bin only. All counts are integers of any size (`emma_jax.numerics.limbs`).
+
+Medians of many keys take a shorter way: a fixed sample brackets the middle, and one pass counts what lies below the
+bracket and picks (on the host) or bins finely (in a kernel) what lies inside. The exact counts prove the bracket; where
+they do not, the long way follows, so the sample decides about nothing but the time.
 
 For streams there are two states: a histogram over 65,536 bins, whose median lies in a known interval, and a buffer of
 sorted keys, which is exact until it is full.
@@ -19,6 +22,8 @@ import numpy as np
 from jax import lax
 
 from emma_jax.numerics import limbs
+from emma_jax.numerics.blocks import over_blocks
+from emma_jax.numerics.floats import common_zero, tie
 from emma_jax.numerics.histogram import bin_limbs
 from emma_jax.numerics.keys import nan_key
 
@@ -42,6 +47,17 @@ __all__ = [
 
 BINS = 1 << 16
 _DIGIT = 16
+# So many keys are worth a sample.
+_SAMPLE_FROM = 1 << 16
+_SAMPLE = 1 << 13
+# Keys of the sample by which the middle may be off: three standard errors, and one for rounding.
+_SLACK = 137
+# Bins of a bracket, and bins on either side of it, among which its outsiders are spread: scattered into one bin, each
+# would wait for the one before.
+_FINE = 16
+_SIDE = 512
+# Keys a block of the host's pass, and of a kernel's, which fit the cache.
+_BLOCK, _KERNEL_BLOCK = 1 << 17, 1 << 15
 
 Reached = Callable[[Any, Any], Any]
 """``reached(count, total)``: whether a cumulative count (limbs ``[..., 2]``) is enough, given the total ``[2]``."""
@@ -131,16 +147,121 @@ def select(keys: Any, used: Any, queries: Sequence[Reached], weights: Any = None
     return prefixes
 
 
-def middle_keys(keys: Any, used: Any, weights: Any = None) -> jax.Array:
-    """The two middle keys ``[2]`` of a multiset (equal where its size is odd); arguments as for `select`."""
-    return jnp.stack(select(keys, used, (lower_middle, upper_middle), weights))
+def middle_keys(keys: Any, used: Any, weights: Any = None, count: Any = None) -> jax.Array:
+    """The two middle keys ``[2]`` of a multiset (equal where its size is odd).
+
+    Args:
+      keys, used, weights: as for `select`.
+      count: how many keys are used, a uint32 scalar, where that is known and the others are `nan_key`; it saves time.
+    """
+
+    def long_way() -> jax.Array:
+        return jnp.stack(select(keys, used, (lower_middle, upper_middle), weights))
+
+    if weights is not None or keys.dtype != jnp.uint32 or keys.shape[0] < _SAMPLE_FROM:
+        return long_way()
+    if count is None and used is not None:
+        count, keys = jnp.sum(used, dtype=jnp.uint32), jnp.where(used, keys, np.uint32(nan_key(keys)))
+    found, proven = _bracketed_middle(keys, np.uint32(keys.shape[0]) if count is None else count)
+    common = common_zero(keys, used)
+    middle: jax.Array = lax.cond(proven, lambda: tie(common, found), lambda: tie(common, long_way()))
+    return middle
+
+
+def _bracketed_middle(keys: Any, count: Any) -> tuple[Any, Any]:
+    """`middle_keys` of the ``count`` smallest of uint32 keys by a sample and one or two histogram passes, and whether
+    it is proven.
+
+    Measured for 1.8e6 keys on CPU: 5 ms, where two passes over 16 bits of every key take 8.
+    """
+    n, u = keys.shape[0], np.uint32
+    count = jnp.asarray(count)
+    ranks = jnp.stack([jnp.maximum(count, u(1)) - u(1), count]) // u(2)
+
+    sample = jnp.sort(keys.at[_spread(_SAMPLE, n)].get(mode="promise_in_bounds"))
+    middle = (count.astype(jnp.float32) * np.float32(_SAMPLE / 2 / n)).astype(jnp.int32)
+    first, last = middle - _SLACK, middle + _SLACK
+    low = jnp.where(first < 0, u(0), sample[jnp.maximum(first, 0)])
+    high = jnp.where(last >= _SAMPLE, u(nan_key(keys)), sample[jnp.minimum(last, _SAMPLE - 1)])
+
+    width = high - low
+    shift = jnp.maximum(32 - _FINE - lax.clz(width).astype(jnp.int32), 0).astype(jnp.uint32)
+
+    counts = _histogram(keys, low, width, 1 << _FINE, lambda offset: (offset >> shift, None))
+    below = jnp.sum(counts[1 << _FINE : (1 << _FINE) + _SIDE], dtype=jnp.uint32)
+    counts = counts[: 1 << _FINE]
+    proven = (below <= ranks[0]) & (ranks[1] - below < jnp.sum(counts, dtype=jnp.uint32))
+    places = [_place(counts.reshape(1 << (_FINE // 2), -1), r - below) for r in ranks]
+    bins, rest = (jnp.stack(x) for x in zip(*places))
+
+    def coarse(keys: Any) -> Any:
+        return tie(common_zero(keys), low + bins)
+
+    def finer(keys: Any) -> Any:
+        """The bits that a bin of the bracket leaves open, of the bins of the two."""
+        size = 1 << (32 - _FINE)
+
+        def index(offset: Any) -> tuple[Any, Any]:
+            at, digit = offset >> shift, offset & ((u(1) << shift) - u(1))
+            return jnp.where(at == bins[0], digit, digit + u(size)), (at == bins[0]) | (at == bins[1])
+
+        regions = _histogram(keys, low, width, 2 * size, index)[: 2 * size].reshape(2, 1 << (16 - _FINE // 2), -1)
+        own = (0, jnp.where(bins[1] == bins[0], 0, 1))
+        digits = jnp.stack([_place(regions[i], r)[0] for i, r in zip(own, rest)])
+        return tie(common_zero(keys), low + (bins << shift) + digits)
+
+    return lax.cond(shift == 0, coarse, finer, keys), proven
+
+
+def _histogram(keys: Any, low: Any, width: Any, bins: int, index: Callable[[Any], tuple[Any, Any]]) -> Any:
+    """Counts per bin of the keys from ``low`` to ``low + width``; after those come `_SIDE` bins of what is below, and
+    as many of the rest.
+
+    Args:
+      keys, low, width: uint32 ``[n]`` and scalars.
+      bins: how many bins.
+      index: from the distance to ``low`` to the bin, and whether the key counts at all (None for every key).
+    """
+    n = keys.shape[0]
+
+    def add(counts: Any, start: Any, size: int, fresh: Any) -> Any:
+        x = lax.dynamic_slice_in_dim(keys, start, size)
+        offset = x - low  # wraps around below the bracket
+        at, there = index(offset)
+        there = (offset <= width) if there is None else (offset <= width) & there
+        side = lax.iota(jnp.uint32, size) & np.uint32(_SIDE - 1)
+        below = (x < low) if fresh is None else (x < low) & fresh
+        there = there if fresh is None else there & fresh
+        beyond = side + jnp.where(below, np.uint32(bins), np.uint32(bins + _SIDE))
+        return counts.at[jnp.where(there, at, beyond).astype(jnp.int32)].add(np.uint32(1), mode="promise_in_bounds")
+
+    empty = jnp.zeros(bins + 2 * _SIDE, jnp.uint32)
+    return over_blocks(n, _KERNEL_BLOCK, tie(common_zero(keys), empty), add)
+
+
+def _place(counts: Any, rank: Any) -> tuple[Any, Any]:
+    """Where the entry of so many predecessors lies in a histogram cut into rows ``[r, c]``: its bin, and its rank in
+    the bin."""
+    up_to = jnp.cumsum(jnp.sum(counts, axis=1, dtype=jnp.uint32), dtype=jnp.uint32)
+    row = jnp.minimum(jnp.sum(up_to <= rank, dtype=jnp.int32), counts.shape[0] - 1)
+    rank = rank - jnp.where(row > 0, up_to[jnp.maximum(row - 1, 0)], np.uint32(0))
+    within = jnp.cumsum(counts[row], dtype=jnp.uint32)
+    column = jnp.minimum(jnp.sum(within <= rank, dtype=jnp.int32), counts.shape[1] - 1)
+    rank = rank - jnp.where(column > 0, within[jnp.maximum(column - 1, 0)], np.uint32(0))
+    return (row * counts.shape[1] + column).astype(jnp.uint32), rank
+
+
+def _spread(size: int, n: int) -> np.ndarray:
+    """So many positions in 0..n-1, spread by the golden ratio: neither sorted nor periodic keys fool such a sample."""
+    fraction = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
+    return (fraction * np.uint64(n) >> np.uint64(24)).astype(np.int32 if n < 1 << 31 else np.int64)
 
 
 def middle_keys_host(keys: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
     """The two middle keys ``[2]`` by NumPy's vectorised partition; zeros for an empty multiset.
 
     Args:
-      keys: order keys ``[n]``, of which the ``count`` smallest count; reordered in place.
+      keys: order keys ``[n]``, of which the ``count`` smallest count; may be reordered in place.
       count: how many keys count, or without meaning if there are weights.
       weights: uint32 ``[n]`` multiplicities (0 where a key does not count), or None.
     """
@@ -154,10 +275,45 @@ def middle_keys_host(keys: np.ndarray, count: int, weights: np.ndarray | None = 
         return keys[order[np.searchsorted(up_to, ranks, side="right")]]
     if count == 0:
         return np.zeros(2, keys.dtype)
-    keys.partition(count // 2)
-    upper = keys[count // 2]
-    lower = upper if count % 2 else keys[: count // 2].max()
+    rank = count // 2
+    if keys.shape[0] >= _SAMPLE_FROM:
+        low, high = _bracket(keys, count)
+        below, inside = _pick(keys, low, high)
+        if below <= (count - 1) // 2 and rank < below + inside.shape[0]:
+            if low == high:
+                return np.array([low, low], keys.dtype)
+            keys, rank = inside, rank - below
+    keys.partition(rank)
+    upper = keys[rank]
+    lower = upper if count % 2 else keys[:rank].max()
     return np.array([lower, upper], keys.dtype)
+
+
+def _bracket(keys: np.ndarray, count: int) -> tuple[Any, Any]:
+    """Lowest and highest key between which the middle of the ``count`` smallest lies, most probably."""
+    n = keys.shape[0]
+    sample = np.sort(keys[_spread(_SAMPLE, n)])
+    middle = count * _SAMPLE // (2 * n)
+    first, last = middle - _SLACK, middle + _SLACK
+    ends = np.iinfo(keys.dtype)
+    low = sample[first] if first >= 0 else keys.dtype.type(ends.min)
+    return low, sample[last] if last < _SAMPLE else keys.dtype.type(ends.max)
+
+
+def _pick(keys: np.ndarray, low: Any, high: Any) -> tuple[int, np.ndarray]:
+    """How many keys lie below a bracket, and the keys inside; none if they are more than half of all."""
+    if low == high:
+        return int(np.count_nonzero(keys < low)), np.full(np.count_nonzero(keys == low), low)
+    below, parts, held = 0, [keys[:0]], 0
+    for start in range(0, keys.shape[0], _BLOCK):
+        x = keys[start : start + _BLOCK]
+        below += int(np.count_nonzero(x < low))
+        # Unsigned, what lies below wraps around.
+        parts.append(x[x - low <= high - low])
+        held += parts[-1].shape[0]
+        if 2 * held > keys.shape[0]:
+            return below, keys[:0]
+    return below, np.concatenate(parts)
 
 
 def middle_bins(counts: Any, xp: Any) -> tuple[Any, Any]:
