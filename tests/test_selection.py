@@ -15,6 +15,7 @@ from jax.sharding import AxisType
 from jax.sharding import PartitionSpec as P
 
 from emma_jax.numerics import keys, limbs, selection
+from emma_jax.numerics.sampling import spread
 
 MIDDLE = jax.jit(selection.middle_keys)
 
@@ -66,7 +67,7 @@ def _keys(kind):
     rng = np.random.default_rng(7)
     x = rng.random(N, dtype=np.float32)
     if kind == "sample fooled":  # what is sampled is high, what is not is low
-        x[selection._spread(selection._SAMPLE, N)] += 5
+        x[spread(selection._SAMPLE, N)] += 5
     scores = {
         "uniform": x,
         "about zero": rng.normal(size=N),  # the bracket spans half of all floats

@@ -18,6 +18,7 @@ from emma_jax.numerics import limbs
 from emma_jax.numerics.histogram import bin_counts
 from emma_jax.numerics.keys import host_key, host_key_value, nan_key
 from emma_jax.numerics.run_pairs import pairs_of_words
+from emma_jax.numerics.sampling import spread
 
 __all__ = [
     "PAIR_LIMBS",
@@ -378,11 +379,11 @@ def _bracket(scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None
     """
     n = scores.shape[0]
     size = min(max(_SAMPLE, n >> 7), 16 * _SAMPLE)
-    at = _spread(size, n)
+    at = spread(size, n)
     hits = int(np.count_nonzero(genuine[at]))
     if min(hits, size - hits) < _SAMPLE // 8:
         rare = np.flatnonzero(genuine if 2 * hits < size else ~genuine)
-        at = np.concatenate([at[: size // 2], rare[_spread(size // 2, rare.shape[0])]])
+        at = np.concatenate([at[: size // 2], rare[spread(size // 2, rare.shape[0])]])
     g, w = genuine[at], None if weights is None else weights[at]
     k, accepted, false = _descending(host_key(scores[at]), g, w)
     bounds = np.iinfo(k.dtype)
@@ -397,12 +398,6 @@ def _bracket(scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None
     slack = 3 * np.sqrt(rate * (1 - rate) * (1 / sizes[0] + 1 / sizes[1]))
     first, last = np.searchsorted(lead, (-slack, slack))
     return int(k[last] if last < size else bounds.min), int(k[first - 1] if first else bounds.max)
-
-
-def _spread(size: int, n: int) -> np.ndarray:
-    """So many positions in 0..n-1, spread by the golden ratio."""
-    fraction = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
-    return (fraction * np.uint64(n) >> np.uint64(24)).astype(np.intp)
 
 
 def _pick(

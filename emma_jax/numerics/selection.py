@@ -26,6 +26,7 @@ from emma_jax.numerics.blocks import over_blocks
 from emma_jax.numerics.floats import common_zero, tie
 from emma_jax.numerics.histogram import bin_limbs
 from emma_jax.numerics.keys import nan_key
+from emma_jax.numerics.sampling import spread
 
 __all__ = [
     "BINS",
@@ -178,7 +179,7 @@ def _bracketed_middle(keys: Any, count: Any) -> tuple[Any, Any]:
     count = jnp.asarray(count)
     ranks = jnp.stack([jnp.maximum(count, u(1)) - u(1), count]) // u(2)
 
-    sample = jnp.sort(keys.at[_spread(_SAMPLE, n)].get(mode="promise_in_bounds"))
+    sample = jnp.sort(keys.at[spread(_SAMPLE, n)].get(mode="promise_in_bounds"))
     middle = (count.astype(jnp.float32) * np.float32(_SAMPLE / 2 / n)).astype(jnp.int32)
     first, last = middle - _SLACK, middle + _SLACK
     low = jnp.where(first < 0, u(0), sample[jnp.maximum(first, 0)])
@@ -251,12 +252,6 @@ def _place(counts: Any, rank: Any) -> tuple[Any, Any]:
     return (row * counts.shape[1] + column).astype(jnp.uint32), rank
 
 
-def _spread(size: int, n: int) -> np.ndarray:
-    """So many positions in 0..n-1, spread by the golden ratio: neither sorted nor periodic keys fool such a sample."""
-    fraction = np.arange(1, size + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15) >> np.uint64(40)
-    return (fraction * np.uint64(n) >> np.uint64(24)).astype(np.int32 if n < 1 << 31 else np.int64)
-
-
 def middle_keys_host(keys: np.ndarray, count: int, weights: np.ndarray | None = None) -> np.ndarray:
     """The two middle keys ``[2]`` by NumPy's vectorised partition; zeros for an empty multiset.
 
@@ -292,7 +287,7 @@ def middle_keys_host(keys: np.ndarray, count: int, weights: np.ndarray | None = 
 def _bracket(keys: np.ndarray, count: int) -> tuple[Any, Any]:
     """Lowest and highest key between which the middle of the ``count`` smallest lies, most probably."""
     n = keys.shape[0]
-    sample = np.sort(keys[_spread(_SAMPLE, n)])
+    sample = np.sort(keys[spread(_SAMPLE, n)])
     middle = count * _SAMPLE // (2 * n)
     first, last = middle - _SLACK, middle + _SLACK
     ends = np.iinfo(keys.dtype)
