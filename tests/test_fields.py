@@ -217,7 +217,7 @@ def test_blocks(masked, monkeypatch):
             assert int(counts.n) == len(t) and int(counts.n_excluded) == (0 if name == "rel_l2" else dark)
 
 
-@pytest.mark.parametrize("n", [8_000, 150_001])
+@pytest.mark.parametrize("n", [8_000, pytest.param(150_001, marks=pytest.mark.slow)])
 def test_rel_l2_on_the_host(n):
     """NumPy arrays in chunks with a padded tail: 1e-6 relative and every probe counted; below 32,768 entries the sum of
     the probes' energies is exact, so that their order changes nothing."""

@@ -353,7 +353,6 @@ def test_intervals_are_recorded_and_drawn_again(copied, tmp_path):
     result["intervals"]["num_resamples"] = 10**9
     (line,) = verify_result(result, release=release, submission=folder, rescore=True)
     assert "cannot be drawn again" in line
-    assert run(*arguments, "--distributed")[0] == 2
 
 
 def test_forms_and_wrong_usage(copied, tmp_path):
