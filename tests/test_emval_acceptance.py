@@ -60,7 +60,7 @@ def test_ragged_boards(tmp_path: Path, sizes: list[float]) -> None:
     """Peak extra memory below 6 x the largest truth file, few compilations, values of the protocol in float64.
 
     Every board has a shape of its own; kernels for chunks of fixed size serve all of them, so that compilations do not
-    grow with the boards. To small files 100 MB are allowed on top, for compiling four kernels and for their temporaries.
+    grow with the boards. To small files 100 MB are allowed on top, for compiling four kernels and their temporaries.
     Tolerance of the values 1e-6 relative.
     """
     result = bench.run(tmp_path, sizes)
