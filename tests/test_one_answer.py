@@ -136,13 +136,16 @@ def test_evaluate_finalises_the_state_of_a_stream(name):
 
 @pytest.mark.parametrize("name", ["classes", "binary", pytest.param("fields", marks=slow)])
 def test_evaluate_finalises_exact_streams_of_ranks(name):
-    """Buffers with room for all: the one-shot value, bit for bit."""
+    """Buffers with room for all: the one-shot value, bit for bit; rel_l2, which adds up neighbours as floats in a call
+    of many entries but not in a small chunk of an update, to one float32 ulp."""
     case = CASES[name]
     preds, labels = case.draw(np.random.default_rng(1), MOST)
     state = case.task.update(case.task.init(), preds, labels)
     one, stream = dict(emma.evaluate(case.task, preds, labels)), values(case.task, state)
     exact = [x.name for x in case.task.metrics if getattr(x, "capacity", MOST) is not None]
-    assert {k: one[k] for k in exact} == {k: stream[k] for k in exact}
+    pooled = {"rel_l2"} & set(exact)
+    assert {k: one[k] for k in exact if k not in pooled} == {k: stream[k] for k in exact if k not in pooled}
+    assert all(one[k] == pytest.approx(stream[k], rel=2**-23, abs=0) for k in pooled)
 
 
 @pytest.mark.parametrize("spread", [0.0, 2.0], ids=["even", "uneven"])
