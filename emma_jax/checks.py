@@ -22,6 +22,7 @@ __all__ = [
     "CHUNKS",
     "aligned_empty",
     "chunk_plan",
+    "copied_into",
     "enable_x64",
     "fetched",
     "first_index",
@@ -306,6 +307,16 @@ def aligned_empty(shape: Sequence[int], dtype: Any) -> np.ndarray:
     raw = np.empty(size + 64, np.uint8)
     start = -raw.ctypes.data % 64
     return raw[start : start + size].view(dtype).reshape(shape)
+
+
+def copied_into(areas: dict[Any, np.ndarray], key: Any, x: np.ndarray) -> np.ndarray:
+    """A copy of an array on a 64-byte boundary, in memory that ``areas`` holds under ``key`` for the next call."""
+    place = areas.get(key)
+    if place is None or place.nbytes < x.nbytes:
+        place = areas[key] = aligned_empty((x.nbytes,), np.uint8)
+    copy: np.ndarray = place[: x.nbytes].view(x.dtype).reshape(x.shape)
+    np.copyto(copy, x)
+    return copy
 
 
 def chunk_plan(n: int, row_bytes: int = 1) -> Iterator[tuple[int, int, int]]:

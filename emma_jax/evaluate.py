@@ -549,11 +549,7 @@ class _Blocks:
         """
         if not isinstance(block, np.ndarray) or block.ctypes.data % 64 == 0:
             return block
-        scratch: np.ndarray | None = getattr(self._own, "scratch", None)
-        if scratch is None or scratch.dtype != block.dtype:
-            scratch = self._own.scratch = checks.aligned_empty(block.shape, block.dtype)
-        np.copyto(scratch, block)
-        return scratch
+        return checks.copied_into(self._own.__dict__, "block", block)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2))
@@ -569,7 +565,7 @@ def _block_kernel(
 ) -> Any:
     if preds.shape[0] != size:
         preds = lax.dynamic_slice_in_dim(preds, first, size)
-    return lax.map(lambda p: {m.name: m._summary(p, labels, mask, weights) for m in metrics}, preds, batch_size=at_once)
+    return lax.map(lambda p: base._summaries(metrics, p, labels, mask, weights), preds, batch_size=at_once)
 
 
 def _pick(preds: Any, index: int) -> Any:

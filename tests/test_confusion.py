@@ -72,7 +72,7 @@ def test_counting_in_blocks_changes_no_bit(monkeypatch, n):
 
     want = states()
     monkeypatch.setattr(accuracy, "_IN_BLOCKS_FROM", 1)
-    monkeypatch.setattr(accuracy, "_BLOCK", 128)
+    monkeypatch.setattr(accuracy, "_BLOCK", 32)
     text = jax.jit(lambda s, y: metric._stats(s, y, None, None)).lower(scores[0], labels[0]).as_text()
     assert "while" in text  # the blocks are there
     for a, b in zip(jax.tree.leaves(want), jax.tree.leaves(states()), strict=True):

@@ -28,6 +28,8 @@ from emma_jax.metrics.base import (
     tally,
 )
 from emma_jax.numerics import keys, limbs
+from emma_jax.numerics.blocks import over_blocks
+from emma_jax.numerics.floats import common_zero, tie
 from emma_jax.numerics.histogram import bin_counts, bin_limbs
 
 __all__ = ["BalancedAccuracy", "PlainAccuracy", "Top1Accuracy", "TopKAccuracy"]
@@ -338,30 +340,17 @@ def _cell_counts(metric: BalancedAccuracy, preds: Any, labels: Any, mask: Any, w
     One scatter over all bins is quicker than fewer bins in two scatters and a sum of flags (a quarter of the time on
     top of the argmax): neighbours that fall into one bin have to wait for each other.
     """
-    bins = metric._classes() ** 2 + 2
-
-    def whole(preds: Any, labels: Any, mask: Any) -> Any:
+    bins, num = metric._classes() ** 2 + 2, labels.shape[0]
+    if weights is not None or num < _IN_BLOCKS_FROM:
         return bin_limbs(_cell(metric, preds, labels, mask), bins, weights)
 
-    def in_blocks(preds: Any, labels: Any, mask: Any) -> Any:
-        num = labels.shape[0]
+    def add(counts: Any, start: Any, size: int, fresh: Any) -> Any:
+        arrays = (preds, labels, mask)
+        p, y, kept = (None if x is None else lax.dynamic_slice_in_dim(x, start, size) for x in arrays)
+        return counts + bin_counts(_cell(metric, p, y, both(kept, fresh)), bins)
 
-        def step(i: Any, counts: Any) -> Any:
-            # The last block ends with the data; what it shares with the one before has been counted there.
-            start = jnp.minimum(i * _BLOCK, num - _BLOCK)
-            p, y, kept = (
-                None if x is None else lax.dynamic_slice_in_dim(x, start, _BLOCK) for x in (preds, labels, mask)
-            )
-            fresh = lax.iota(jnp.int32, _BLOCK) + start >= i * _BLOCK
-            return counts + bin_counts(_cell(metric, p, y, both(kept, fresh)), bins)
-
-        # A count of nothing varies over devices as the data does, which the loop asks of its carry.
-        none = bin_counts(_cell(metric, preds[:1], labels[:1], None if mask is None else mask[:1]), bins) & np.uint32(0)
-        return limbs.widen(lax.fori_loop(0, -(-num // _BLOCK), step, none))
-
-    if weights is not None or labels.shape[0] < _IN_BLOCKS_FROM:
-        return whole(preds, labels, mask)
-    return lax.platform_dependent(preds, labels, mask, cpu=in_blocks, default=whole)
+    empty = tie(common_zero(preds, labels, mask), jnp.zeros(bins, jnp.uint32))
+    return limbs.widen(over_blocks(num, _BLOCK, empty, add))
 
 
 def _from_confusion(c: int, counts: Any) -> State:

@@ -621,14 +621,8 @@ class _Copies:
     def _copied(self, leaf: int, x: Any) -> Any:
         if x.nbytes > self._MOST_BYTES:
             return x
-        areas = self._own.__dict__.setdefault("areas", {})
-        place = areas.get((leaf, self._turn))
-        if place is None or place.nbytes < x.nbytes:
-            place = areas[leaf, self._turn] = checks.aligned_empty((x.nbytes,), np.uint8)
         self.used = True
-        copy: Any = place[: x.nbytes].view(x.dtype).reshape(x.shape)
-        np.copyto(copy, x)
-        return copy
+        return checks.copied_into(self._own.__dict__, (leaf, self._turn), x)
 
 
 def add_states(parts: list[Any]) -> Any:
