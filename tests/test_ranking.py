@@ -28,7 +28,10 @@ def walked(scores, genuine, weights):
 
 
 def check(scores, genuine, weights=None):
-    found = ranking.crossing_host(scores, genuine, weights)
+    agrees(ranking.crossing_host(scores, genuine, weights), scores, genuine, weights)
+
+
+def agrees(found, scores, genuine, weights=None):
     near, far, totals, value = walked(scores.astype(np.float64), genuine, weights)
     have = [tuple(limbs.to_int(v) for v in found[side]) for side in ("near", "far", "totals")]
     assert have == [near, far, totals]
@@ -76,6 +79,37 @@ def test_crossing_of_many_trials(kind, weighted):
     genuine, scores = scores_of(kind.replace("_", " "), rng)
     weights = rng.choice([0, 1, 5, 2**31], N).astype(np.uint32) if weighted else None
     check(scores, genuine, weights)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_crossing_straight_from_labels(kind):
+    """The pass that checks its trials finds what the checked ones give, or leaves them (where half of them tie)."""
+    genuine, scores = scores_of(kind.replace("_", " "), np.random.default_rng(5))
+    for labels in (genuine, genuine.astype(np.int32), genuine.astype(np.uint8)):
+        found = ranking.crossing_of_labels(scores, labels)
+        if found is None:
+            assert kind in ("one_value", "both_zeros")
+        else:
+            agrees(found, scores, genuine)
+
+
+@pytest.mark.parametrize("kind", ["normal", "negative", "half", "subnormal", "infinite"])
+def test_bad_trials_are_left_to_the_check(kind):
+    """One NaN of either sign or one label that is none, wherever it is, and no crossing is given."""
+    genuine, scores = scores_of(kind, np.random.default_rng(11))
+    labels = genuine.astype(np.int32)
+    assert ranking.crossing_of_labels(scores, labels) is not None
+    for at in (0, 12_345, N - 1):
+        for nan in (np.nan, -np.nan):
+            spoiled = scores.copy()
+            spoiled[at] = nan
+            assert ranking.crossing_of_labels(spoiled, labels) is None
+        for stray in (-1, 2, 3, -(2**31)):
+            wrong = labels.copy()
+            wrong[at] = stray
+            assert ranking.crossing_of_labels(scores, wrong) is None
+    for one in (0, 1):
+        assert ranking.crossing_of_labels(scores, np.full(N, one)) is None
 
 
 @pytest.mark.parametrize("share", [0.0002, 0.01, 0.99])

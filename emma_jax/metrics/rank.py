@@ -720,6 +720,12 @@ class EER(Metric, ClassLabels):
     def _host_summary(self, preds: Any, labels: Any, mask: Any, weights: Any, wide: bool) -> Any:
         if not isinstance(preds, np.ndarray) or not isinstance(labels, np.ndarray):
             return jax.tree_util.tree_map(np.asarray, batch_summaries((self,), preds, labels, mask, weights)[self.name])
+        plain = preds.ndim == 1 and mask is None and weights is None and not wide
+        found = ranking.crossing_of_labels(preds, labels) if plain else None
+        if found is not None:
+            threshold = keys.host_key_value(found.pop("key"), preds.dtype)
+            state, _ = _host_use(None, None, None, None, preds.shape)
+            return state | _crossing_state(found) | {"threshold": np.asarray(threshold, np.float64)}
         nan, invalid = _host_bad(preds, labels)
         genuine = labels == 1
         if preds.ndim == 2:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+from bisect import bisect_left, bisect_right
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -25,6 +26,7 @@ __all__ = [
     "crossing_from_histogram",
     "crossing_from_keys",
     "crossing_host",
+    "crossing_of_labels",
     "dense_ranks",
     "pairs_from_histogram",
     "pairs_from_keys",
@@ -309,6 +311,9 @@ _THREADS_FROM = 16
 # Bits of float32's least normal number and of infinity.
 _LEAST_NORMAL, _INFINITY = 0x00800000, 0x7F800000
 
+# Scores, genuine flags and weights (or None) of some trials.
+_Trials = tuple[np.ndarray, np.ndarray, np.ndarray | None]
+
 
 def crossing_host(scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None = None) -> dict[str, Any]:
     """The crossing of `crossing_from_keys` in NumPy, without sorting or binning all trials.
@@ -328,18 +333,47 @@ def crossing_host(scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray |
     num_genuine = _amount(genuine, weights)
     total = genuine.shape[0] if weights is None else int(weights.sum(dtype=np.uint64))
     totals = (num_genuine, total - num_genuine)
-    start = (0, 0)
+    trials, start = (scores, genuine, weights), (0, 0)
     if min(totals) == 0:
-        scores, genuine, weights = scores[:0], genuine[:0], None
+        trials = scores[:0], genuine[:0], None
     elif scores.shape[0] > _SORT_BELOW:
-        inside, above = _pick(scores, genuine, weights, _bracket(scores, genuine, weights))
-        if inside.shape[0] <= scores.shape[0] // 2:
-            part = scores[inside], genuine[inside], None if weights is None else weights[inside]
-            gained = _amount(part[1], part[2]), _amount(~part[1], part[2])
-            end = (above[0] + gained[0], above[1] + gained[1])
-            if not _has_crossed(above, totals) and _has_crossed(end, totals):
-                (scores, genuine, weights), start = part, above
-    key, near, far = _walk(host_key(scores), genuine, weights, start, totals)
+        part, above, _, _ = _pick(*trials, _bracket(*trials))
+        if _is_proven(part, above, totals, scores.shape[0]):
+            trials, start = part, above
+    return _crossing(trials, start, totals)
+
+
+def crossing_of_labels(scores: np.ndarray, labels: np.ndarray) -> dict[str, Any] | None:
+    """`crossing_host` of trials as they come, whose check is part of the one pass over them.
+
+    Args:
+      scores: real ``[n]`` of up to 32 bits, or integers of up to 62 bits.
+      labels: bool or integers ``[n]``, 1 for genuine and 0 for impostor.
+
+    Returns:
+      As `crossing_host`. None where a score is NaN, where a label is neither 0 nor 1, or where the pass settles nothing
+      (few trials, one class, many ties): the trials are then left to be checked and counted by `crossing_host`.
+    """
+    num = scores.shape[0]
+    if num <= _SORT_BELOW:
+        return None
+    part, above, num_genuine, sound = _pick(scores, labels, None, _bracket(scores, labels, None), check=True)
+    totals = (num_genuine, num - num_genuine)
+    if not sound or min(totals) == 0 or not _is_proven(part, above, totals, num):
+        return None
+    return _crossing(part, above, totals)
+
+
+def _is_proven(part: _Trials, above: tuple[int, int], totals: tuple[int, int], num: int) -> bool:
+    """Whether the crossing is among the trials that were picked, and they are few."""
+    gained = _amount(part[1], part[2]), _amount(~part[1], part[2])
+    end = (above[0] + gained[0], above[1] + gained[1])
+    return part[0].shape[0] <= num // 2 and not _has_crossed(above, totals) and _has_crossed(end, totals)
+
+
+def _crossing(trials: _Trials, start: tuple[int, int], totals: tuple[int, int]) -> dict[str, Any]:
+    """What `crossing_host` returns, by a sort of the trials, after ``start`` accepted ones."""
+    key, near, far = _walk(host_key(trials[0]), trials[1], trials[2], start, totals)
     pairs = [tuple(limbs.from_int(v, 2) for v in pair) for pair in (near, far, totals)]
     return {"key": key, "near": pairs[0], "far": pairs[1], "totals": pairs[2]}
 
@@ -354,21 +388,44 @@ def _has_crossed(accepted: tuple[int, int], totals: tuple[int, int]) -> bool:
     return accepted[1] * totals[0] >= (totals[0] - accepted[0]) * totals[1]
 
 
-def _descending(
-    keys: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Keys in descending order, with the genuine and the impostor trials up to each (int64)."""
-    if weights is not None:
-        order = np.argsort(keys)[::-1]
-        g, w = genuine[order], weights[order].astype(np.int64)
-        return keys[order], np.cumsum(np.where(g, w, 0)), np.cumsum(np.where(g, 0, w))
-    packed = keys.astype(np.int64)  # key and label in one word: NumPy sorts with vector instructions
-    packed <<= 1
-    packed |= genuine
-    packed.sort()
-    packed = packed[::-1]
-    accepted = np.cumsum(packed & 1)
-    return packed >> 1, accepted, np.arange(1, keys.shape[0] + 1) - accepted
+class _Ascending:
+    """Trials in ascending order of their keys (at least one), by position."""
+
+    def __init__(self, keys: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None) -> None:
+        self._low = int(keys.min())
+        if keys.dtype == np.int32 and int(keys.max()) - self._low < 1 << 31:  # 32 bits sort in half the time of 64
+            words = (keys - np.int32(self._low)).view(np.uint32)
+        else:
+            words, self._low = keys.astype(np.int64), 0
+        self._sums: tuple[np.ndarray, ...] = ()
+        if weights is not None:
+            order = np.argsort(words)
+            g, w = genuine[order], weights[order].astype(np.int64)
+            parts = [np.cumsum(np.where(flags, w, 0)) for flags in (g, ~g)]
+            self._sums = tuple(np.concatenate([np.zeros(1, np.int64), p]) for p in parts)
+            self._words = words[order] << words.dtype.type(1)
+            return
+        words <<= words.dtype.type(1)  # key and label in one word: NumPy sorts with vector instructions
+        words |= genuine
+        words.sort()
+        self._words, self._genuine = words, (words & words.dtype.type(1)).astype(bool)
+
+    def below(self, at: int) -> tuple[int, int]:
+        """How many genuine and impostor trials come before a position."""
+        if self._sums:
+            return int(self._sums[0][at]), int(self._sums[1][at])
+        count = int(np.count_nonzero(self._genuine[:at]))
+        return count, at - count
+
+    def key(self, at: int) -> int:
+        """The key at a position."""
+        return (int(self._words[at]) >> 1) + self._low
+
+    def tied(self, at: int) -> tuple[int, int]:
+        """The positions from and to which the key is that of a position."""
+        one = self._words.dtype.type(1)
+        last = self._words[at] | one
+        return int(np.searchsorted(self._words, last ^ one)), int(np.searchsorted(self._words, last, side="right"))
 
 
 def _bracket(scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None) -> tuple[int, int]:
@@ -378,55 +435,82 @@ def _bracket(scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None
     ratio, so neither sorted nor periodic trials fool them; half are of the rarer kind where that is rare.
     """
     n = scores.shape[0]
-    size = min(max(_SAMPLE, n >> 7), 16 * _SAMPLE)
+    size = min(max(_SAMPLE, n >> 6), 16 * _SAMPLE)
     at = spread(size, n)
-    hits = int(np.count_nonzero(genuine[at]))
+    g = genuine[at] != 0
+    hits = int(np.count_nonzero(g))
     if min(hits, size - hits) < _SAMPLE // 8:
-        rare = np.flatnonzero(genuine if 2 * hits < size else ~genuine)
-        at = np.concatenate([at[: size // 2], rare[spread(size // 2, rare.shape[0])]])
-    g, w = genuine[at], None if weights is None else weights[at]
-    k, accepted, false = _descending(host_key(scores[at]), g, w)
-    bounds = np.iinfo(k.dtype)
-    num_g, num_i = int(accepted[-1]), int(false[-1])
+        rare = np.flatnonzero((genuine != 0) == (2 * hits < size))
+        if rare.shape[0]:
+            at = np.concatenate([at[: size // 2], rare[spread(size // 2, rare.shape[0])]])
+            g = genuine[at] != 0
+    w, keys = None if weights is None else weights[at], host_key(scores[at])
+    bounds, ranked = np.iinfo(keys.dtype), _Ascending(keys, g, w)
+    num_g, num_i = ranked.below(size)
     if min(num_g, num_i) == 0:
         return int(bounds.min), int(bounds.max)
-    far, lead = false / num_i, false / num_i + accepted / num_g - 1
-    rate = min(max(float(far[np.argmax(lead >= 0)]), 0.01), 0.99)
+
+    def lag(at: int) -> float:
+        """FRR - FAR where the trials from a position on are accepted."""
+        missed, refused = ranked.below(at)
+        return missed / num_g + refused / num_i - 1
+
+    positions = range(size)
+    crossed = bisect_right(positions, 0.0, key=lag) - 1
+    rate = min(max(1 - ranked.below(crossed)[1] / num_i, 0.01), 0.99)
     sizes = [float(np.count_nonzero(g)), float(np.count_nonzero(~g))]
     if w is not None:
         sizes = [s**2 / float(np.sum(w[f].astype(np.float64) ** 2)) for s, f in ((num_g, g), (num_i, ~g))]
-    slack = 3 * np.sqrt(rate * (1 - rate) * (1 / sizes[0] + 1 / sizes[1]))
-    first, last = np.searchsorted(lead, (-slack, slack))
-    return int(k[last] if last < size else bounds.min), int(k[first - 1] if first else bounds.max)
+    slack = 3 * math.sqrt(rate * (1 - rate) * (1 / sizes[0] + 1 / sizes[1]))
+    low = bisect_right(positions, -slack, key=lag) - 1
+    high = bisect_right(positions, slack, key=lag)
+    return (
+        ranked.key(low) if low >= 0 else int(bounds.min),
+        ranked.key(high) if high < size else int(bounds.max),
+    )
 
 
 def _pick(
-    scores: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None, bracket: tuple[int, int]
-) -> tuple[np.ndarray, tuple[int, int]]:
-    """Positions of the trials in a bracket of keys, and the genuine and impostor trials above it."""
+    scores: np.ndarray,
+    genuine: np.ndarray,
+    weights: np.ndarray | None,
+    bracket: tuple[int, int],
+    *,
+    check: bool = False,
+) -> tuple[_Trials, tuple[int, int], int, bool]:
+    """The trials in a bracket of keys, the genuine and impostor trials above it, and how many are genuine in all.
+
+    Args:
+      scores, weights: as for `crossing_host`.
+      genuine: bool, or integers that are not 0 for a genuine trial.
+      bracket: lowest and highest key.
+      check: whether the last value returned is to say that no score is NaN and all labels are 0 or 1.
+    """
     ends: Any = bracket
     # Against a normal float the compare is right even where subnormals count as 0; else keys are compared, at a price.
     as_float = scores.dtype == np.float32 and min(abs(v) for v in bracket) >= _LEAST_NORMAL
     if as_float:
         ends = [host_key_value(min(max(v, -_INFINITY), _INFINITY), np.float32) for v in bracket]
 
-    def block(start: int) -> tuple[np.ndarray, int, int]:
-        """Positions inside, trials and genuine trials above, of one block that fits the cache."""
-        x = scores[start : start + _BLOCK]
-        x = x if as_float else host_key(x)
+    def block(start: int) -> tuple[_Trials, int, int, int, bool]:
+        """Of one block that fits the cache: trials inside, trials and genuine ones above, genuine ones, and `check`."""
+        cut = slice(start, start + _BLOCK)
+        x, flags, w = scores[cut], genuine[cut], None if weights is None else weights[cut]
         rows = x.shape[0]
-        flags = np.zeros(-(-rows // 8) * 8, bool)
-        beyond, inside = x > ends[1], flags[:rows]
-        np.greater_equal(x, ends[0], out=inside)
-        inside ^= beyond
+        ranked = x if as_float else host_key(x)
+        sound = not check or not (_is_stray(flags) or _holds_nan(x.dtype, ranked))
+        own = flags if flags.dtype == bool else flags != 0
+        inside = np.zeros(-(-rows // 8) * 8, bool)
+        beyond, below = ranked > ends[1], ranked < ends[0]
+        np.equal(below, beyond, out=inside[:rows])  # a NaN compared as a float is inside
         # Eight flags at a time: most are not set, and a search flag by flag would cost more than all the rest.
-        words = flags.view(np.uint64)
+        words = inside.view(np.uint64)
         some = np.flatnonzero(words != 0)
         hits = np.flatnonzero(words[some].view(bool))
-        w = None if weights is None else weights[start : start + _BLOCK]
-        accepted = _amount(beyond, w)
-        beyond &= genuine[start : start + _BLOCK]
-        return some[hits >> 3] * 8 + (hits & 7) + start, accepted, _amount(beyond, w)
+        at = some[hits >> 3] * 8 + (hits & 7)
+        accepted, num_genuine = _amount(beyond, w), _amount(own, w)
+        beyond &= own
+        return (x[at], own[at], None if w is None else w[at]), accepted, _amount(beyond, w), num_genuine, sound
 
     starts = range(0, scores.shape[0], _BLOCK)
     if len(starts) < _THREADS_FROM:
@@ -435,30 +519,45 @@ def _pick(
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
             parts = list(pool.map(block, starts))
     above, right = sum(p[1] for p in parts), sum(p[2] for p in parts)
-    return np.concatenate([p[0] for p in parts]), (right, above - right)
+    inside = [p[0] for p in parts]
+    x, own = np.concatenate([p[0] for p in inside]), np.concatenate([p[1] for p in inside])
+    w = None if weights is None else np.concatenate([p[2] for p in inside if p[2] is not None])
+    sound = all(p[4] for p in parts) and not (check and as_float and np.isnan(x).any())
+    return (x, own, w), (right, above - right), sum(p[3] for p in parts), sound
+
+
+def _is_stray(labels: np.ndarray) -> bool:
+    """Whether a label is neither 0 nor 1."""
+    return labels.dtype != bool and int(np.bitwise_or.reduce(labels)) not in (0, 1)
+
+
+def _holds_nan(dtype: Any, ranked: np.ndarray) -> bool:
+    """Whether the keys are those of floats and one is beyond infinity's; not for floats that are compared as such."""
+    if ranked.dtype.kind == "f" or dtype.kind in "iub":
+        return False
+    return int(ranked.max()) > _INFINITY or int(ranked.min()) < -_INFINITY
 
 
 def _walk(
     keys: np.ndarray, genuine: np.ndarray, weights: np.ndarray | None, start: tuple[int, int], totals: tuple[int, int]
 ) -> tuple[int, tuple[int, int], tuple[int, int]]:
     """The far end's key and both ends of the crossing segment, by a sort, after ``start`` accepted trials."""
-    if keys.shape[0] == 0:
+    num = keys.shape[0]
+    if num == 0:
         return 0, start, start
-    keys, accepted, false = _descending(keys, genuine, weights)
-    last = np.append(np.flatnonzero(keys[1:] != keys[:-1]), keys.shape[0] - 1)
+    ranked = _Ascending(keys, genuine, weights)
+    whole = ranked.below(num)
 
-    def vertex(at: int) -> tuple[int, int]:
-        return (start[0] + int(accepted[last[at]]), start[1] + int(false[last[at]])) if at >= 0 else start
+    def accepted(at: int) -> tuple[int, int]:
+        """Genuine and impostor trials accepted from a position on."""
+        below = ranked.below(at)
+        return start[0] + whole[0] - below[0], start[1] + whole[1] - below[1]
 
-    # FAR - FRR grows along the thresholds, so bisection on exact integers finds where it stops being negative.
-    low, high = 0, last.shape[0] - 1
-    while low < high:
-        middle = (low + high) // 2
-        if _has_crossed(vertex(middle), totals):
-            high = middle
-        else:
-            low = middle + 1
-    return int(keys[last[low]]), vertex(low - 1), vertex(low)
+    # FAR - FRR falls along the positions, within a tie too, so bisection on exact integers finds the last one where it
+    # is not negative. The tie it lies in is the segment.
+    at = bisect_left(range(num), True, key=lambda at: not _has_crossed(accepted(at), totals)) - 1
+    first, last = ranked.tied(at)
+    return ranked.key(at), accepted(last), accepted(first)
 
 
 def equal_error(near: tuple[Any, Any], far: tuple[Any, Any], totals: tuple[Any, Any], xp: Any) -> tuple[Any, Any]:
