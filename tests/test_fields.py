@@ -233,12 +233,33 @@ def test_rel_l2_on_the_host(n):
     assert abs(both["rel_l2_avg"] / np.mean(want) - 1) < 1e-6 and abs(both["rel_l2_H"] / want[1] - 1) < 1e-6
 
 
+@pytest.mark.parametrize("masked", [False, True])
+def test_chunks_of_either_way(masked):
+    """NumPy arrays in several chunks, one of them of fields too weak to square, one with NaN where ``where`` is False:
+    values to 1e-6 relative and counts of the definition, to 1e-12 from complex128; every chunk on the other way too."""
+    n = 3 * (1 << 14) - 100
+    there = np.random.default_rng(1).random(n) < (0.8 if masked else 2)
+    for dtype, tol, weak in ((np.complex64, 1e-6, 1e-25), (np.complex128, 1e-12, 1e-200)):
+        for chunks in ([1], [0, 1, 2]):
+            p, t = fields(n, seed=7, dtype=dtype)
+            for i in chunks:
+                at = slice(i << 14, (i + 1) << 14)
+                p[at], t[at] = p[at] * dtype(weak), t[at] * dtype(weak)
+            p[~there] = np.nan
+            got = emma.evaluate(PAIR, p, t, where=there)
+            for name, want in zip(("rel_l2", "local_q50", "local_cos_q50"), wanted(p[there], t[there])):
+                assert abs(got[name] - want) < tol * max(1, abs(want)), (dtype, chunks, name)
+                assert got.validity[name].n == there.sum()
+            assert got.validity["local_q50"].n_excluded == (np.abs(t[there]).sum(-1) == 0).sum()
+
+
 def test_few_compilations():
-    """Boards of 20 sizes compile the kernel at most once per chunk size."""
+    """Boards of 20 sizes compile the kernel at most once per chunk size; a large one once for both fields."""
     from emma_jax.metrics import fields as module
 
-    module._chunk_pass.clear_cache()
-    for probes in range(100, 4100, 200):
-        p, t = fields(1, 2, probes)
-        emma.evaluate("EMVal-NF", {"E": p, "H": p}, {"E": t, "H": t})
-    assert module._chunk_pass._cache_size() <= 4
+    for sizes, most in ((range(100, 4100, 200), 4), ([80_000], 1)):
+        module._chunk_pass.clear_cache()
+        for probes in sizes:
+            p, t = fields(1, 2, probes)
+            emma.evaluate("EMVal-NF", {"E": p, "H": p}, {"E": t, "H": t})
+        assert module._chunk_pass._cache_size() <= most

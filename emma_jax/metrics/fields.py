@@ -23,7 +23,6 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from emma_jax import checks
 from emma_jax.errors import DegenerateLabelsError, EvaluationError, ShapeError
 from emma_jax.metrics.base import (
     Metric,
@@ -38,7 +37,7 @@ from emma_jax.metrics.base import (
 )
 from emma_jax.metrics.channels import check_finite, same_arrays
 from emma_jax.numerics import accumulate, energies, keys, limbs, selection
-from emma_jax.numerics.blocks import over_blocks
+from emma_jax.numerics.blocks import in_blocks, over_blocks
 from emma_jax.numerics.floats import common_zero, tie
 from emma_jax.numerics.histogram import bin_limbs
 from emma_jax.numerics.planes import as_planes, is_complex, rows
@@ -160,11 +159,11 @@ def _probes(p: Any, t: Any, mask: Any, weights: Any, pool: bool | None) -> State
 
     def add(total: State, start: Any, size: int, fresh: Any) -> State:
         found = block(start, size, fresh)
-        if size == p.shape[0]:
-            return found
         ranked = {k: lax.dynamic_update_slice_in_dim(total[k], found.pop(k), start, 0) for k in _RANKED}
         return ranked | {k: limbs.add(total[k], v) for k, v in found.items()}
 
+    if not in_blocks(p.shape[0], _ROWS):
+        return block(0, p.shape[0], None)
     one = jax.eval_shape(lambda: block(0, 1, None))
     empty = {k: jnp.zeros(p.shape[:1] if k in _RANKED else v.shape, v.dtype) for k, v in one.items()}
     total: State = over_blocks(p.shape[0], _ROWS, tie(common_zero(p, t, mask, weights), empty), add)
@@ -235,18 +234,32 @@ def _energy_pass(p: Any, t: Any, mask: Any, weights: Any, pool: bool) -> State:
 
 @partial(jax.jit, static_argnums=(0, 1))
 def _chunk_pass(
-    names: tuple[str, ...], pool: bool | None, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any
-) -> Any:
-    any_field = labels[names[0]] if names[0] else labels
-    return _pass(names, preds, labels, with_rows(mask, rows, any_field.shape[:-1]), weights, pool)
+    pool: bool | None, plain: bool, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any
+) -> tuple[State, Any]:
+    """`_probes` of a chunk on the plain way, and whether that may be taken; or on the other way, and nothing."""
+    p, t, mask = _rows(preds, labels, "", with_rows(mask, rows, labels.shape[:-1]))
+    weights = None if weights is None else weights.reshape(-1)
+    then = partial(_probe_stats, mask=mask, weights=weights, fresh=None, pool=pool)
+    found = energies.vector_pairs(p, t, mask, then, plain_way=plain)
+    return found if plain else (found, None)
 
 
 def _plan(n: int, row_bytes: int, most_rows: int = 0) -> Iterator[tuple[int, int, int]]:
-    """As `checks.chunk_plan`, in chunks of `_ROWS` at most: none of them overlaps another."""
+    """As `checks.chunk_plan`, of one size, so that a board compiles one kernel: its tail is padded."""
     del row_bytes, most_rows
-    whole = n - n % _ROWS
-    yield from ((start, _ROWS, _ROWS) for start in range(0, whole, _ROWS))
-    yield from ((whole + start, rows, size) for start, rows, size in checks.chunk_plan(n - whole))
+    size = next((c for c in (1 << 8, 1 << 11, 1 << 14) if n <= c), 1 << 14 if n <= _ROWS // 2 else _ROWS)
+    yield from ((start, min(size, n - start), size) for start in range(0, n, size))
+
+
+def _some(wanted: list[int], n: int, row_bytes: int, most_rows: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Only these chunks of `_plan`."""
+    plan = list(_plan(n, row_bytes, most_rows))
+    yield from (plan[i] for i in wanted)
+
+
+def _fields(names: tuple[str, ...], preds: Any, labels: Any) -> dict[str, tuple[Any, Any]]:
+    """Both sides of each field. One after another: both go through the same kernel, compiled once."""
+    return {name: (preds[name], labels[name]) if name else (preds, labels) for name in names}
 
 
 def _host_pass(
@@ -259,16 +272,23 @@ def _host_pass(
     wide: bool,
     pool: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """`_pass` over NumPy arrays in chunks: added up, with all keys side by side."""
-    if names[0]:
-        preds, labels = ({k: x[k] for k in names} for x in (preds, labels))
-    probes = math.prod(jax.tree_util.tree_leaves(labels)[0].shape[:axes])
-    parts = chunk_results(partial(_chunk_pass, names, pool), preds, labels, mask, weights, wide, axes, _plan)
+    """`_pass` over NumPy arrays in chunks: added up, with all keys side by side.
+
+    The kernel of the plain way compiles in half the time of one with a branch; chunks that it is not for come again.
+    """
     out = {}
-    for name in names:
+    for name, (p, t) in _fields(names, preds, labels).items():
+
+        def run(plain: bool, plan: Any, p: Any = p, t: Any = t) -> list[tuple[State, Any]]:
+            return chunk_results(partial(_chunk_pass, pool, plain), p, t, mask, weights, wide, axes, plan)
+
+        parts, good = map(list, zip(*run(True, _plan)))
+        odd = [i for i, g in enumerate(good) if not g]
+        for i, (again, _) in zip(odd, run(False, partial(_some, odd)) if odd else ()):
+            parts[i] = again
         # Only the last chunk has rows beyond the board, at its end.
-        ranked = {k: np.concatenate([p[name].pop(k) for p in parts])[:probes] for k in _RANKED}
-        out[name] = add_states([p[name] for p in parts]) | ranked
+        ranked = {k: np.concatenate([x.pop(k) for x in parts])[: math.prod(t.shape[:axes])] for k in _RANKED}
+        out[name] = add_states(parts) | ranked
     return out
 
 
@@ -311,12 +331,10 @@ def _host_fields(
     return out
 
 
-@partial(jax.jit, static_argnums=(0, 1))
-def _chunk_energies(
-    names: tuple[str, ...], pool: bool, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any
-) -> Any:
+@partial(jax.jit, static_argnums=0)
+def _chunk_energies(pool: bool, preds: Any, labels: Any, mask: Any, weights: Any, rows: Any) -> Any:
     del mask, weights, rows  # padding is zero and adds nothing
-    return {name: _energy_pass(*_rows(preds, labels, name, None), None, pool) for name in names}
+    return _energy_pass(*_rows(preds, labels, "", None), None, pool)
 
 
 def _host_energies(mine: list[Any], preds: Any, labels: Any, wide: bool) -> dict[str, Any]:
@@ -325,12 +343,11 @@ def _host_energies(mine: list[Any], preds: Any, labels: Any, wide: bool) -> dict
         return {}
     names = tuple(dict.fromkeys(name for m in mine for name in _names(m.field)))
     shape = _probe_shape(mine[0], preds, labels, "")
-    if names[0]:
-        preds, labels = ({k: x[k] for k in names} for x in (preds, labels))
-    kernel = partial(_chunk_energies, names, _pools(labels[names[0]] if names[0] else labels, None))
-    found = add_states(chunk_results(kernel, preds, labels, None, None, wide, len(shape), _plan))
-    for one in found.values():
-        one["n"] = limbs.from_int(math.prod(shape), 2)
+    found = {}
+    for name, (p, t) in _fields(names, preds, labels).items():
+        kernel = partial(_chunk_energies, _pools(t, None))
+        parts = chunk_results(kernel, p, t, None, None, wide, len(shape), _plan)
+        found[name] = add_states(parts) | {"n": limbs.from_int(math.prod(shape), 2)}
     return {m.name: m._sums(found) for m in mine}
 
 

@@ -9,7 +9,12 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-__all__ = ["over_blocks"]
+__all__ = ["in_blocks", "over_blocks"]
+
+
+def in_blocks(n: int, most: int) -> bool:
+    """Whether `over_blocks` cuts ``n`` rows up, rather than handing them over at once."""
+    return n > 2 * most and jax.default_backend() == "cpu"
 
 
 def over_blocks(n: int, most: int, carry: Any, body: Callable[[Any, Any, int, Any], Any]) -> Any:
@@ -23,7 +28,7 @@ def over_blocks(n: int, most: int, carry: Any, body: Callable[[Any, Any, int, An
       body: from (carry, start, size, fresh) to the next carry: rows ``start`` to ``start + size``, of which those
         where ``fresh`` (bool ``[size]``, or None for all) have not been in a block before.
     """
-    if n <= 2 * most or jax.default_backend() != "cpu":
+    if not in_blocks(n, most):
         return body(carry, 0, n, None)
     # Equal blocks where they are at least half as long: none of them overlaps another.
     count = next((q for q in range(-(-n // most), 2 * n // most + 1) if n % q == 0), -(-n // most))

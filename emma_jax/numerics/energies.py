@@ -255,7 +255,13 @@ class VectorPair(NamedTuple):
 
 
 def vector_pairs(
-    p: Any, t: Any, mask: Any, then: Callable[[VectorPair], Any], start: Any = 0, size: int | None = None
+    p: Any,
+    t: Any,
+    mask: Any,
+    then: Callable[[VectorPair], Any],
+    start: Any = 0,
+    size: int | None = None,
+    plain_way: bool | None = None,
 ) -> Any:
     """Errors and angles between short vectors, put to use: ``then`` gets them within either branch, where XLA knows
     which exponents and flags are constants and never writes them out (measured: a third of the time).
@@ -266,6 +272,8 @@ def vector_pairs(
       then: from a `VectorPair` to any arrays.
       start, size: the rows of p and t in question; all of them by default. Cut out here, they are not written out
         for the branch that does not look at them (which would take as long as everything else).
+      plain_way: True for the plain way alone, and (what ``then`` makes, whether the plain way may be taken); False for
+        the other one alone; None for a branch, which compiles both.
 
     The plain way is taken if every vector of the batch is zero or has its largest entry between 2^-32 and 2^56
     (float32; 2^-256 and 2^230 for float64): then no sum of squares overflows, nor leaves the range of
@@ -282,6 +290,19 @@ def vector_pairs(
         return x if size == x.shape[0] else lax.dynamic_slice_in_dim(x, start, size)
 
     whole = p, t
+    common = common_zero(*whole)
+
+    def scaled(p: Any, t: Any, plain: Any) -> Any:
+        del plain
+        p, t = _real_rows(cut(p)), _real_rows(cut(t))
+        error, reference, finite = _scaled_energies(p, t)
+        (a, _, _), (b, _, there) = (row_scale(jnp.where(finite[:, None], x, 0)) for x in (p, t))
+        dot, tt, pp = row_sums([a * b, b * b, a * a])
+        local = root(ratio(error, (jnp.where(there, reference[0], f(1)), reference[1])))
+        return tie(common, then(VectorPair(error, reference, local, _cosine(dot, tt, pp), finite, ~there)))
+
+    if plain_way is False:
+        return scaled(*whole, None)
     p, t = cut(p), cut(t)
     d = p - t
     sums = tuple(_product(a, b) for a, b in ((d, d), (t, t), (p, p), (p, t)))
@@ -300,7 +321,6 @@ def vector_pairs(
     for top in plain[4:]:
         inside = inside & ((top == 0) | ((top >= least) & (top <= most)))
     good = jnp.all(inside if mask is None else inside | ~mask)
-    common = common_zero(*whole)
 
     def keep(p: Any, t: Any, plain: Any) -> Any:
         del p, t
@@ -310,15 +330,8 @@ def vector_pairs(
         cosine = _cosine(dot, reference, other)
         return tie(common, then(VectorPair((error, None), (reference, None), local, cosine, None, dark)))
 
-    def scaled(p: Any, t: Any, plain: Any) -> Any:
-        del plain
-        p, t = _real_rows(cut(p)), _real_rows(cut(t))
-        error, reference, finite = _scaled_energies(p, t)
-        (a, _, _), (b, _, there) = (row_scale(jnp.where(finite[:, None], x, 0)) for x in (p, t))
-        dot, tt, pp = row_sums([a * b, b * b, a * a])
-        local = root(ratio(error, (jnp.where(there, reference[0], f(1)), reference[1])))
-        return tie(common, then(VectorPair(error, reference, local, _cosine(dot, tt, pp), finite, ~there)))
-
+    if plain_way:
+        return keep(*whole, plain), good
     return lax.cond(good, keep, scaled, *whole, plain)
 
 
