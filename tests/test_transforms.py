@@ -311,6 +311,44 @@ def test_two_hundred_lengths(name):
     assert compilations.count <= 12
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_a_length_that_comes_again(weighted):
+    """A large batch that comes for the third time is scored by a kernel of its own size: to the same bits, by one more
+    compilation. Lengths that come twice never compile one; metrics whose sums depend on the cut never have one.
+
+    Oracle: the same call in windows, which the other tests hold to definitions; counts by NumPy.
+    """
+    n = 140_003
+    rng = np.random.default_rng(3)
+    scores = rng.normal(size=(n, 4)).astype(np.float32)
+    labels = rng.integers(0, 4, n).astype(np.int32)
+    angles = rng.uniform(0, 360, (2, n)).astype(np.float32)
+    weights = rng.integers(0, 3, n) if weighted else None
+    metrics = emma.metrics
+    classes = (metrics.Top1Accuracy(), metrics.BalancedAccuracy(num_classes=4), metrics.TopKAccuracy(k=2))
+    task = emma.Task("classes-again", classes)
+    aoa = emma.Task("angles-again", (metrics.MeanAngularError(),))
+    nmse = emma.Task("nmse-again", (metrics.NMSE(),))
+    for one, p, y in ((task, scores, labels), (aoa, *angles), (nmse, scores, scores[::-1].copy())):
+        found = []
+        for i in range(5):
+            with Compilations() as compilations:
+                found.append(emma.evaluate(one, p, y, weights=weights))
+            assert i in (0, 2) or compilations.count == 0
+            assert i != 2 or compilations.count == (one is not nmse)
+        for again in found[1:]:
+            assert dict(again) == dict(found[0])
+            assert [v.as_dict() for v in again.validity.values()] == [v.as_dict() for v in found[0].validity.values()]
+    hit = (scores.argmax(1) == labels) * (1 if weights is None else weights)
+    right = emma.evaluate(task, scores, labels, weights=weights)["Top1Accuracy"]
+    assert right == hit.sum() / (n if weights is None else weights.sum())
+    with Compilations() as compilations:
+        for more in range(3):
+            for _ in range(2):
+                emma.evaluate(task, scores[: n - more - 1], labels[: n - more - 1])
+    assert compilations.count <= (3 if weighted else 0)  # the windows, which came with weights so far
+
+
 @some
 def test_no_recompilation(name):
     """Five more steps of one shape compile nothing: evaluate on the host, jitted evaluate, update, merge, compute."""

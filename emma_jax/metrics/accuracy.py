@@ -161,6 +161,7 @@ class Top1Accuracy(Metric, ClassLabels):
     num_classes: int | None = None
     input: str = "auto"
     structured: ClassVar[bool] = False
+    _exact_terms: ClassVar[bool] = True
     _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
@@ -235,6 +236,7 @@ class TopKAccuracy(Metric, ClassLabels):
     input: str = "scores"
     index_base: int | None = None
     structured: ClassVar[bool] = False
+    _exact_terms: ClassVar[bool] = True
     _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
@@ -396,6 +398,7 @@ class BalancedAccuracy(Metric, ClassLabels):
     absent: str = "zero"
     input: str = "auto"
     structured: ClassVar[bool] = False
+    _exact_terms: ClassVar[bool] = True
     direction: ClassVar[str] = "higher"
     unit: ClassVar[str] = "1"
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)

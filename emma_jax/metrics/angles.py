@@ -54,6 +54,7 @@ class MeanAngularError(Metric):
     period: int = 360
     input_unit: str = "deg"
     structured: ClassVar[bool] = False
+    _exact_terms: ClassVar[bool] = True
     _decomposes: ClassVar[bool] = True
     direction: ClassVar[str] = "lower"
     unit: ClassVar[str] = "deg"
