@@ -575,10 +575,14 @@ def chunked_states(
 ) -> dict[str, dict[str, np.ndarray]]:
     """Exact states of a host batch, by kernels of few sizes; NumPy uint32."""
     axes = metrics[0]._chunk_axes(preds, labels)
-    kernel = functools.partial(_batch_states, metrics)
-    plan = checks.window_plan
-    if all(m._exact_terms for m in metrics) and _comes_again(metrics, wide, (preds, labels, mask, weights)):
-        plan = _whole_plan
+    own = all(m._exact_terms for m in metrics) and _comes_again(metrics, wide, (preds, labels, mask, weights))
+    n = math.prod(jax.tree_util.tree_leaves(labels)[0].shape[:axes]) if own else None
+
+    def kernel(preds: Any, labels: Any, mask: Any, weights: Any, rows: Any) -> Any:
+        # Of a batch as a whole every row counts: no mask for those that do not.
+        return _batch_states(metrics, preds, labels, mask, weights, None if rows == n else rows)
+
+    plan = _whole_plan if own else checks.window_plan
     return add_states(chunk_results(kernel, preds, labels, mask, weights, wide, axes, plan))
 
 
