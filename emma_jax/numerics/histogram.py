@@ -14,6 +14,9 @@ __all__ = ["add_to_bins", "bin_counts", "bin_limbs"]
 
 # 8-bit weight planes can be scattered over so many samples without overflowing uint32.
 _BLOCK = 1 << 24
+# From so many samples on several share an index, if the table of their joint bins stays in a processor's cache and is
+# small against what is counted.
+_JOINT_FROM, _MOST_JOINT, _SAMPLES_A_JOINT, _MOST_TOGETHER = 1 << 14, 1 << 17, 4, 4
 
 
 def bin_counts(index: Any, num_bins: int, weights: Any = None) -> jax.Array:
@@ -24,10 +27,44 @@ def bin_counts(index: Any, num_bins: int, weights: Any = None) -> jax.Array:
       num_bins: number of bins.
       weights: uint32 array of the same shape, or None.
     """
-    one: Any = jnp.uint32(1) if weights is None else weights.reshape(-1)
     # A negative index would wrap around; as uint32 it is out of range and dropped.
     index = index.reshape(-1).astype(jnp.uint32)
+    if weights is None and (together := _together(num_bins, index.shape[0])) > 1:
+        return _joint_counts(index, num_bins, together)
+    one: Any = jnp.uint32(1) if weights is None else weights.reshape(-1)
     return jnp.zeros(num_bins, jnp.uint32).at[index].add(one, mode="drop")
+
+
+def _together(num_bins: int, n: int) -> int:
+    """How many of ``n`` samples it is worth to count by one index: 1 to 4."""
+    if n < _JOINT_FROM or jax.default_backend() != "cpu":
+        return 1
+    most, together = min(_MOST_JOINT, n // _SAMPLES_A_JOINT), 1
+    while together < _MOST_TOGETHER and (num_bins + 1) ** (together + 1) <= most:
+        together += 1
+    return together
+
+
+def _joint_counts(index: Any, num_bins: int, together: int) -> jax.Array:
+    """`bin_counts` of a uint32 index ``[n]`` by the bins of several samples together.
+
+    A scatter on a CPU takes a step for each index (1.3 ms for a million), whatever it adds. Samples that share an
+    index, their bins as its digits, take one: 0.75 ms for two of 258 bins, 0.5 ms for four of 6.
+    """
+    digits = num_bins + 1  # one more for what counts nowhere
+    index = jnp.minimum(index, np.uint32(num_bins))
+    rows = index.shape[0] // together
+    joint: Any = np.uint32(0)
+    for i in range(together):
+        joint = joint * np.uint32(digits) + index[i * rows : (i + 1) * rows]
+    table = jnp.zeros(digits**together, jnp.uint32).at[joint].add(np.uint32(1), mode="promise_in_bounds")
+    table = table.reshape((digits,) * together)
+    axes = range(together)
+    sums = [jnp.sum(table, axis=tuple(a for a in axes if a != own), dtype=jnp.uint32)[:num_bins] for own in axes]
+    rest = index[rows * together :]
+    if rest.shape[0]:
+        sums.append(jnp.zeros(num_bins, jnp.uint32).at[rest].add(np.uint32(1), mode="drop"))
+    return sum(sums[1:], sums[0])
 
 
 def bin_limbs(index: Any, num_bins: int, weights: Any = None) -> jax.Array:
