@@ -88,9 +88,8 @@ class MeanAngularError(Metric):
         return self._absorb(empty, preds, labels, mask, weights)
 
     def _absorb(self, state: State, preds: Any, labels: Any, mask: Any, weights: Any) -> State:
-        p, t = self._degrees(preds), self._degrees(labels)
-        dtype = jnp.promote_types(p.dtype, t.dtype)
-        p, t = p.astype(dtype), t.astype(dtype)
+        p, t = self._in_degrees(preds, labels)
+        dtype = p.dtype
         sums = _sums32 if dtype == jnp.float32 else _sums64
         # One flag tells of angles that are not finite or too far apart to subtract exactly. Only then are they looked
         # at one by one, and whole turns taken off by `rem`, exact at any size and slow. Both branches hold the whole
@@ -100,6 +99,8 @@ class MeanAngularError(Metric):
         zero = common_zero(p, t, mask, weights)
 
         def slow() -> tuple[Any, Any]:
+            # Converted again: as arguments of the branch, narrow or integer angles would be written out as floats.
+            p, t = self._in_degrees(preds, labels)
             finite = jnp.isfinite(p) & jnp.isfinite(t)
             turn = dtype.type(self.period)
             a, b = (lax.rem(jnp.where(finite, x, dtype.type(0)), jnp.full_like(x, turn)) for x in (p, t))
@@ -113,6 +114,12 @@ class MeanAngularError(Metric):
         bad, total = lax.cond(found.odd, slow, fast)
         counted: Any = found.counts | {"total": np.zeros(8, np.uint32)}
         return self._merge(state, counted) | {"n_nonfinite": bad, "total": total}
+
+    def _in_degrees(self, preds: Any, labels: Any) -> tuple[Any, Any]:
+        """Both as degrees in the wider of their float types."""
+        p, t = self._degrees(preds), self._degrees(labels)
+        dtype = jnp.promote_types(p.dtype, t.dtype)
+        return p.astype(dtype), t.astype(dtype)
 
     def _degrees(self, x: Any) -> Any:
         if not jnp.issubdtype(x.dtype, jnp.floating):
@@ -208,19 +215,18 @@ def _limb_words(total: Any, bits: int) -> list[tuple[Any, int]]:
 
 def _sums32(p: Any, t: Any, keep: Any, weights: Any, period: int) -> _Sum:
     """Sum of float32 distances, each rounded once, to 2^-46 degrees."""
+    if keep is not None:
+        # A masked sample becomes a pair of equal angles, whose digits are the offsets: two selections, not one a digit.
+        p, t = (jnp.where(keep, x, np.float32(0)) for x in (p, t))
     bits, size = _digits32(p, t, period)
     if weights is not None:
         pair = _as_words(*((b - offset).astype(jnp.int32) for b, offset in zip(bits, _OFFSETS)))
-        if keep is not None:
-            pair = [jnp.where(keep, w, jnp.uint32(0)) for w in pair]
         sums = tally(keep, weights, p.shape, odd=size >= _bits(_WIDE), total=pair)
         total, odd = sums.pop("total"), jnp.any(sums.pop("odd") != 0)
         return _Sum(sums, lambda: _limb_words(total, 32), 0, odd)
-    if keep is not None:
-        bits = [jnp.where(keep, b, offset) for b, offset in zip(bits, _OFFSETS)]
-        size = jnp.where(keep, size, np.uint32(0))
-    words, less, largest = _add_digits(bits, size)
-    return _Sum(tally(keep, None, p.shape), words, less, largest >= _bits(_WIDE))
+    words, less, kept, largest = _add_digits(bits, keep, size)
+    counts = tally(None, None, p.shape) | ({} if kept is None else {"n": limbs.widen(kept)})
+    return _Sum(counts, words, less, largest >= _bits(_WIDE))
 
 
 def _digits32(p: Any, t: Any, period: int) -> tuple[list[Any], Any]:
@@ -270,9 +276,10 @@ def _split(x: Any, magic: Any) -> tuple[Any, Any]:
     return _bits(total), x - (lax.reduce_precision(total, 8, 23) - magic)
 
 
-def _add_digits(bits: list[Any], size: Any) -> tuple[Callable[[], list[tuple[Any, int]]], int, Any]:
-    """The exact sum of all samples as `_Sum` holds it (words, and what to take off), and the largest ``size``."""
-    arrays = (*bits, size)
+def _add_digits(bits: list[Any], keep: Any, size: Any) -> tuple[Callable[[], list[tuple[Any, int]]], int, Any, Any]:
+    """The exact sum of all samples as `_Sum` holds it (words, and what to take off), how many are kept (None without a
+    mask), and the largest ``size``."""
+    arrays = (*bits, *(() if keep is None else (keep.astype(jnp.uint32),)), size)
     n = size.shape[0]
     rest = n % _ROW
     rows = [_reduce([x[: n - rest].reshape(-1, _ROW) for x in arrays], 1)] if n >= _ROW else []
@@ -280,7 +287,9 @@ def _add_digits(bits: list[Any], size: Any) -> tuple[Callable[[], list[tuple[Any
     if rest or not n:
         rows.append([x[None] for x in _reduce([x[n - rest :] for x in arrays], 0)])
         counts = np.append(counts, np.uint32(rest))
-    *digits, largest = (parts[0] if len(parts) == 1 else jnp.concatenate(parts) for parts in zip(*rows))
+    *sums, largest = (parts[0] if len(parts) == 1 else jnp.concatenate(parts) for parts in zip(*rows))
+    digits = sums[: len(bits)]
+    kept = None if keep is None else jnp.sum(sums[-1], dtype=jnp.uint32)
 
     def words() -> list[tuple[Any, int]]:
         # Sums of bits are right modulo 2^32; less the magic they lie in [0, 2^31), the lower ones in [-2^31, 2^31).
@@ -291,7 +300,7 @@ def _add_digits(bits: list[Any], size: Any) -> tuple[Callable[[], list[tuple[Any
         sums = limbs.sum_many({str(place): [x] for x, place in zip(exact, _PLACES)})
         return [word for place in _PLACES for word in _limb_words(sums[str(place)], place)]
 
-    return words, len(counts) * sum(1 << (31 + place) for place in _PLACES[1:]), jnp.max(largest)
+    return words, len(counts) * sum(1 << (31 + place) for place in _PLACES[1:]), kept, jnp.max(largest)
 
 
 def _reduce(arrays: list[Any], axis: int) -> list[Any]:
