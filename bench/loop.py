@@ -45,7 +45,7 @@ def overhead(batch: int, rounds: int, steps: int) -> dict[str, Any]:
     kinds = {WITHOUT: False, AGAIN: False, WITH: True}
     runs = {}
     for kind, measure in kinds.items():
-        run = example["init"](example["init_network"](0, (72, 128, 128, 2)))
+        run = example["init"](example["init_network"](0, (72, 128, 128, 1)))
         runs[kind] = jax.block_until_ready(example["step"](run, x, y, measure=measure))
     clocks = {"wall": time.perf_counter, "cpu": time.process_time}
     taken: dict[str, dict[str, list[float]]] = {k: {kind: [] for kind in kinds} for k in clocks}
@@ -102,7 +102,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=300, help="rounds a process")
     parser.add_argument("--steps", type=int, default=5, help="steps a round")
     args = parser.parse_args(argv)
-    print(f"{jax.devices()[0].device_kind}, JAX {jax.__version__}, E-LOC-AOA in a network 72-128-128-2 with Adam")
+    print(f"{jax.devices()[0].device_kind}, JAX {jax.__version__}, E-LOC-AOA in a network 72-128-128-1 with Adam")
     for batch in args.batch:
         found = _in_processes(args.processes, batch, args.rounds, args.steps)
         for clock in found[0]["step_s"]:

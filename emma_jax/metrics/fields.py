@@ -244,11 +244,14 @@ def _chunk_pass(
     return found if plain else (found, None)
 
 
-def _plan(n: int, row_bytes: int, most_rows: int = 0) -> Iterator[tuple[int, int, int]]:
-    """As `checks.chunk_plan`, of one size, so that a board compiles one kernel: its tail is padded."""
+def _plan(n: int, row_bytes: int, most_rows: int = 0, padded: bool = False) -> Iterator[tuple[int, int, int]]:
+    """As `checks.window_plan`, of one size, so that a board compiles one kernel; ``padded`` as `checks.chunk_plan`."""
     del row_bytes, most_rows
     size = next((c for c in (1 << 8, 1 << 11, 1 << 14) if n <= c), 1 << 14 if n <= _ROWS // 2 else _ROWS)
-    yield from ((start, min(size, n - start), size) for start in range(0, n, size))
+    whole = n - n % size
+    yield from ((start, size, size) for start in range(0, whole, size))
+    if n > whole:
+        yield (whole, n - whole, size) if padded or not whole else (n - size, whole - n, size)
 
 
 def _some(wanted: list[int], n: int, row_bytes: int, most_rows: int = 0) -> Iterator[tuple[int, int, int]]:
@@ -286,8 +289,9 @@ def _host_pass(
         odd = [i for i, g in enumerate(good) if not g]
         for i, (again, _) in zip(odd, run(False, partial(_some, odd)) if odd else ()):
             parts[i] = again
-        # Only the last chunk has rows beyond the board, at its end.
-        ranked = {k: np.concatenate([x.pop(k) for x in parts])[: math.prod(t.shape[:axes])] for k in _RANKED}
+        # Of the last chunk only the first rows are the board's, or the last ones are those that no other has.
+        own = [slice(rows) if rows > 0 else slice(rows, None) for _, rows, _ in _plan(math.prod(t.shape[:axes]), 0)]
+        ranked = {k: np.concatenate([x.pop(k)[at] for x, at in zip(parts, own, strict=True)]) for k in _RANKED}
         out[name] = add_states(parts) | ranked
     return out
 
@@ -346,7 +350,7 @@ def _host_energies(mine: list[Any], preds: Any, labels: Any, wide: bool) -> dict
     found = {}
     for name, (p, t) in _fields(names, preds, labels).items():
         kernel = partial(_chunk_energies, _pools(t, None))
-        parts = chunk_results(kernel, p, t, None, None, wide, len(shape), _plan)
+        parts = chunk_results(kernel, p, t, None, None, wide, len(shape), partial(_plan, padded=True))
         found[name] = add_states(parts) | {"n": limbs.from_int(math.prod(shape), 2)}
     return {m.name: m._sums(found) for m in mine}
 
