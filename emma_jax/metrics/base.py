@@ -290,8 +290,7 @@ def host_summaries(
     rest = tuple(m for m in metrics if m.name not in summaries)
     if rest:
         summaries |= chunked_states(rest, preds, labels, mask, weights, wide)
-    arrays = [_convert(x, name, task, spread=True) for x, name in zip(given, ("preds", "labels"))]
-    return metrics, summaries, (arrays[0], arrays[1], there)
+    return metrics, summaries, (*given, there)
 
 
 def raise_on_bad(metrics: tuple[Metric, ...], summaries: Any, preds: Any, labels: Any, mask: Any, task: str) -> None:
@@ -302,7 +301,8 @@ def raise_on_bad(metrics: tuple[Metric, ...], summaries: Any, preds: Any, labels
             raise EmptyEvaluationError("no sample to score", task=task, argument="preds")
         nonfinite, invalid = limbs.to_int(state["n_nonfinite"]), limbs.to_int(state["n_invalid_label"])
         if nonfinite or invalid:
-            m._explain(checks.fetched(preds), checks.fetched(labels), checks.fetched(mask), task)
+            given = [_convert(x, name, task, spread=True) for x, name in ((preds, "preds"), (labels, "labels"))]
+            m._explain(checks.fetched(given[0]), checks.fetched(given[1]), checks.fetched(mask), task)
             kind = NonFiniteError if nonfinite else LabelError
             raise kind("bad values", task=task, count=nonfinite or invalid)  # pragma: no cover - _explain finds them
         m._check_state(state, task)
