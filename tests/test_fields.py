@@ -254,12 +254,22 @@ def test_chunks_of_either_way(masked):
 
 
 def test_few_compilations():
-    """Boards of 20 sizes compile the kernel at most once per chunk size; a large one once for both fields."""
+    """Boards of 20 sizes compile the kernel at most once per chunk size; a large one once for both fields, and another
+    of a size of its own compiles nothing, by JAX's own count."""
     from emma_jax.metrics import fields as module
 
-    for sizes, most in ((range(100, 4100, 200), 4), ([80_000], 1)):
+    compiled = []
+
+    def listen(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            compiled.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    for sizes, most in ((range(100, 4100, 200), 4), ([80_000, 75_001], 1)):
         module._chunk_pass.clear_cache()
         for probes in sizes:
             p, t = fields(1, 2, probes)
+            compiled.clear()
             emma.evaluate("EMVal-NF", {"E": p, "H": p}, {"E": t, "H": t})
+            assert bool(compiled) == (probes == 80_000) or most > 1
         assert module._chunk_pass._cache_size() <= most

@@ -291,7 +291,9 @@ def _host_pass(
             parts[i] = again
         # Of the last chunk only the first rows are the board's, or the last ones are those that no other has.
         own = [slice(rows) if rows > 0 else slice(rows, None) for _, rows, _ in _plan(math.prod(t.shape[:axes]), 0)]
-        ranked = {k: np.concatenate([x.pop(k)[at] for x, at in zip(parts, own, strict=True)]) for k in _RANKED}
+        ranked = {
+            k: np.concatenate([np.asarray(x.pop(k))[at] for x, at in zip(parts, own, strict=True)]) for k in _RANKED
+        }
         out[name] = add_states(parts) | ranked
     return out
 
