@@ -113,6 +113,29 @@ def test_any_finite_float32(p, h):
     assert got == want if math.isinf(want) else abs(got - want) < 1e-5
 
 
+@pytest.mark.parametrize("wrong", range(6))
+def test_an_error_far_below_equal_entries(wrong):
+    """One small difference among entries that agree, subnormal or beside the largest floats, and differences that
+    overflow: the definition to 1e-5 dB where nothing was to be flushed, never a perfect score."""
+    dtype = np.float32
+    tiny, large = np.finfo(dtype).smallest_subnormal, np.finfo(dtype).max
+    p = np.full((5, 4), 262144, dtype)
+    h = p.copy()
+    rows = [
+        ([0, 0, 0, 1], [0, 1.6526356e-33, 0, 1]),
+        ([0, 0, 1, 0], [0, 1000 * tiny, 1, 0]),
+        ([large, 0, large, large], [large, 1e-30, large, large]),
+        ([large] * 4, [-large] * 4),
+        ([20 * tiny] * 4, [-7 * tiny] * 4),
+        ([1, 1, 1, 1], [1, 1, 1, 1 + np.finfo(dtype).eps]),
+    ]
+    p[0], h[0] = rows[wrong]
+    want = oracle.nmse(p, h)
+    assert math.isfinite(want)
+    for got in (m.NMSE()(p, h), m.NMSE()(p[:1], h[:1]) - oracle.nmse(p[:1], h[:1]) + want):
+        assert abs(got - want) < 1e-5
+
+
 def test_perfect_zero_and_excluded():
     """Perfect is -inf; a zero-energy sample leaves both sums and is counted, whatever was predicted for it."""
     p, h = channels(6, 5)
