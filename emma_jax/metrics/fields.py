@@ -138,23 +138,21 @@ def _average(values: list[Any]) -> Any:
 # --- one pass over a field ----------------------------------------------------------------------------------------
 
 
-def _pass(
-    names: tuple[str, ...], preds: Any, labels: Any, mask: Any, weights: Any, pool: bool | None = None
-) -> dict[str, dict[str, Any]]:
-    """Everything the metrics need of each field: counters, the order keys of local error and alignment (the largest key
-    for a probe that does not count), and unless ``pool`` is None the energies of `RelL2`."""
+def _pass(names: tuple[str, ...], preds: Any, labels: Any, mask: Any, weights: Any) -> dict[str, dict[str, Any]]:
+    """Everything the medians need of each field: counters, and the order keys of local error and alignment (the largest
+    key for a probe that does not count)."""
     weights = None if weights is None else weights.reshape(-1)
-    return {name: _probes(*_rows(preds, labels, name, mask), weights, pool) for name in names}
+    return {name: _probes(*_rows(preds, labels, name, mask), weights) for name in names}
 
 
-def _probes(p: Any, t: Any, mask: Any, weights: Any, pool: bool | None) -> State:
+def _probes(p: Any, t: Any, mask: Any, weights: Any) -> State:
     """What `_pass` returns for one field, from rows; block by block, which takes a third less than all at once."""
 
     def block(start: Any, size: int, fresh: Any) -> State:
         own_mask, own_weights = (
             None if x is None else lax.dynamic_slice_in_dim(x, start, size) for x in (mask, weights)
         )
-        then = partial(_probe_stats, mask=own_mask, weights=own_weights, fresh=fresh, pool=pool)
+        then = partial(_probe_stats, mask=own_mask, weights=own_weights, fresh=fresh)
         return energies.vector_pairs(p, t, own_mask, then, start, size)  # type: ignore[no-any-return]
 
     def add(total: State, start: Any, size: int, fresh: Any) -> State:
@@ -175,10 +173,10 @@ def _pools(values: Any, weights: Any) -> bool:
     return weights is None and math.prod(values.shape) >= _POOL_FROM
 
 
-def _probe_stats(v: energies.VectorPair, mask: Any, weights: Any, fresh: Any, pool: bool | None) -> State:
+def _probe_stats(v: energies.VectorPair, mask: Any, weights: Any, fresh: Any = None, pool: bool | None = None) -> State:
     """What `_pass` returns for one field, of some of its probes; those not ``fresh`` have been counted already.
 
-    ``pool``: whether neighbours are added up as floats first; None where no sums are asked for.
+    ``pool``: whether neighbours are added up as floats first, where the energies of `RelL2` are asked for too.
     """
     # On the plain way nothing is looked at that is known, which is half of the time.
     finite = None
@@ -239,7 +237,7 @@ def _chunk_pass(
     """`_probes` of a chunk on the plain way, and whether that may be taken; or on the other way, and nothing."""
     p, t, mask = _rows(preds, labels, "", with_rows(mask, rows, labels.shape[:-1]))
     weights = None if weights is None else weights.reshape(-1)
-    then = partial(_probe_stats, mask=mask, weights=weights, fresh=None, pool=pool)
+    then = partial(_probe_stats, mask=mask, weights=weights, pool=pool)
     found = energies.vector_pairs(p, t, mask, then, plain_way=plain)
     return found if plain else (found, None)
 
@@ -275,7 +273,7 @@ def _host_pass(
     wide: bool,
     pool: bool | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """`_pass` over NumPy arrays in chunks: added up, with all keys side by side.
+    """`_pass` over NumPy arrays in chunks, added up, with all keys side by side; with ``pool``, as `_probe_stats`.
 
     The kernel of the plain way compiles in half the time of one with a branch; chunks that it is not for come again.
     """
